@@ -1,7 +1,7 @@
 //! Memory for packed weights: zeroed, and in huge pages where the system has them, which saves a
 //! fifth of the time to read weights that are larger than the caches.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::{MmapMut, MmapOptions};
 
@@ -42,9 +42,10 @@ struct Region {
     map: MmapMut,
 }
 
-/// A region and how much of it is given away.
+/// A region and how much of it is given away. The pieces keep it: with the last of them it is gone, and what a model
+/// took is free when the model is.
 struct Open {
-    region: Arc<Region>,
+    region: Weak<Region>,
     used: usize,
     start: *mut u8,
     length: usize,
@@ -55,24 +56,14 @@ struct Open {
 unsafe impl Send for Open {}
 
 /// The region that small pieces are cut from.
-static OPEN: Mutex<Option<Open>> = Mutex::new(None);
+struct Shared(Mutex<Option<Open>>);
+
+static SHARED: Shared = Shared(Mutex::new(None));
 
 impl Piece {
     /// Allocate zeroed bytes.
     pub(crate) fn new(length: usize) -> Result<Self, OutOfMemory> {
-        Self::find(length).ok_or(OutOfMemory { bytes: length })
-    }
-
-    fn find(length: usize) -> Option<Self> {
-        let size = length.max(1).checked_next_multiple_of(LINE)?;
-        if size > REGION / 2 {
-            return Open::new(size)?.cut(length, size);
-        }
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(piece) = open.as_mut().and_then(|open| open.cut(length, size)) {
-            return Some(piece);
-        }
-        open.insert(Open::new(REGION)?).cut(length, size)
+        SHARED.find(length).ok_or(OutOfMemory { bytes: length })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -92,8 +83,25 @@ impl Piece {
     }
 }
 
+impl Shared {
+    fn find(&self, length: usize) -> Option<Piece> {
+        let size = length.max(1).checked_next_multiple_of(LINE)?;
+        if size > REGION / 2 {
+            let (mut open, _region) = Open::new(size)?;
+            return open.cut(length, size);
+        }
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(piece) = shared.as_mut().and_then(|open| open.cut(length, size)) {
+            return Some(piece);
+        }
+        let (open, _region) = Open::new(REGION)?;
+        shared.insert(open).cut(length, size)
+    }
+}
+
 impl Open {
-    fn new(length: usize) -> Option<Self> {
+    /// A region of at least so many bytes, which lives until the first piece is cut from it by what is returned beside it.
+    fn new(length: usize) -> Option<(Self, Arc<Region>)> {
         let mut map = MmapOptions::new()
             .len(length.checked_add(HUGE_PAGE)?)
             .map_anon()
@@ -103,23 +111,26 @@ impl Open {
         let _ = map.advise(memmap2::Advice::HugePage);
         let skipped = map.as_mut_ptr().align_offset(HUGE_PAGE);
         let start = map.as_mut_ptr().wrapping_add(skipped);
-        Some(Self {
-            region: Arc::new(Region { map }),
+        let region = Arc::new(Region { map });
+        let open = Self {
+            region: Arc::downgrade(&region),
             used: 0,
             start,
             length,
-        })
+        };
+        Some((open, region))
     }
 
     fn cut(&mut self, length: usize, size: usize) -> Option<Piece> {
         if size > self.length - self.used {
             return None;
         }
-        debug_assert!(self.region.map.len() >= self.length);
+        let region = self.region.upgrade()?;
+        debug_assert!(region.map.len() >= self.length);
         let start = self.start.wrapping_add(self.used);
         self.used += size;
         Some(Piece {
-            _region: Arc::clone(&self.region),
+            _region: region,
             start,
             length,
         })
@@ -128,7 +139,9 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINE, Piece, REGION};
+    use std::sync::Mutex;
+
+    use super::{LINE, Piece, REGION, Shared};
 
     #[test]
     fn pieces_are_zeroed_aligned_and_apart() {
@@ -146,6 +159,27 @@ mod tests {
             assert_eq!(piece.bytes().len(), length);
             assert!(piece.bytes().iter().all(|byte| *byte == number as u8 + 1));
         }
+    }
+
+    #[test]
+    fn a_region_is_gone_with_its_last_piece() {
+        let shared = Shared(Mutex::new(None));
+        let keeps = || {
+            let open = shared.0.lock().unwrap();
+            open.as_ref()
+                .is_some_and(|open| open.region.strong_count() > 0)
+        };
+        let (one, two) = (shared.find(100).unwrap(), shared.find(REGION / 2).unwrap());
+        drop(one);
+        assert!(keeps());
+        let mut three = shared.find(5000).unwrap();
+        three.bytes_mut().fill(7);
+        drop(two);
+        assert!(keeps() && three.bytes().iter().all(|byte| *byte == 7));
+        drop(three);
+        assert!(!keeps());
+        let again = shared.find(5000).unwrap();
+        assert!(keeps() && again.bytes().iter().all(|byte| *byte == 0));
     }
 
     #[test]

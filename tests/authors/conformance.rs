@@ -9,7 +9,7 @@ use crate::support::binary;
 use crate::support::example::root;
 
 fn kit() -> PathBuf {
-    root().join("wit/conformance/v0.2")
+    root().join("wit/conformance/v0.3")
 }
 
 fn conformance(kit: &Path, host: Option<&str>) -> Output {
@@ -26,7 +26,7 @@ fn feature_w5_this_host_passes_the_kit() {
     let output = conformance(&kit(), None);
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{told}");
-    assert!(told.contains("49 cases passed"), "{told}");
+    assert!(told.contains("70 cases passed"), "{told}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ fn examples_in_rust_pass_their_cases() {
         "daily-quota",
         "calculator",
         "date-time",
+        "banned-words",
         "http-fetch",
     ] {
         let script = format!("mortise plugin test {:?}", built(name));

@@ -25,6 +25,7 @@ fn the_code_on_the_pages_is_that_of_the_projects() {
         "output-parser",
         "grammar",
         "tool",
+        "guardrail",
     ] {
         let page = root().join("docs/plugins").join(format!("{kind}.md"));
         let page = std::fs::read_to_string(page).expect("the page");
@@ -113,6 +114,13 @@ fn the_page_on_tools_works() {
         printed.contains(r#"{\"characters\":11,\"words\":3,\"lines\":1}"#),
         "{printed}"
     );
+}
+
+#[test]
+fn the_page_on_guardrails_works() {
+    let printed = follow("guardrail.md");
+    assert!(printed.contains("6 cases passed"), "{printed}");
+    assert_eq!(printed.matches("\"refuse\"").count(), 2, "{printed}");
 }
 
 /// From an empty folder to a running server that answers 403 to one tenant.

@@ -23,15 +23,15 @@ const PUBLIC_KEY: &str = "19bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38
 const BOB: &str = "Ym9iOnNlc2FtZQ==";
 
 /// Debian's registry on a free port. Dropping it kills it.
-struct Registry {
+pub(crate) struct Registry {
     child: Child,
-    name: String,
+    pub(crate) name: String,
     _folder: tempfile::TempDir,
 }
 
 impl Registry {
     /// With the users above, or for everybody.
-    fn start(users: bool) -> Self {
+    pub(crate) fn start(users: bool) -> Self {
         let folder = tempfile::tempdir().expect("make a folder");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let name = format!("127.0.0.1:{}", port.expect("a port").port());
@@ -161,7 +161,7 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-fn two_policies() -> (PathBuf, PathBuf) {
+pub(crate) fn two_policies() -> (PathBuf, PathBuf) {
     let default = root().join("host/bundle/prebuilt/policy.wasm");
     (built("daily-quota"), default)
 }
@@ -204,7 +204,7 @@ fn feature_w2_a_plugin_goes_through_a_registry_to_a_server() {
         (&found["digest"], &found["tags"]),
         (&pushed["digest"], &json!(["1.0"]))
     );
-    assert_eq!(found["wit"], "mortise:plugin@0.2.0");
+    assert_eq!(found["wit"], "mortise:plugin@0.3.0");
     assert_eq!(
         operator.does(&["search", &registry.name, "nothing"])["plugins"],
         json!([])

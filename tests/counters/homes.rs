@@ -14,12 +14,12 @@ const HOUR: Rate = Rate {
 };
 
 /// Bucket of which nothing flows back while a test runs.
-const CENTURY: Rate = Rate {
+pub(crate) const CENTURY: Rate = Rate {
     capacity: 1_000,
     period_ms: 3_155_760_000_000,
 };
 
-fn config(server: &Server, when_lost: WhenLost) -> ValkeyConfig {
+pub(crate) fn config(server: &Server, when_lost: WhenLost) -> ValkeyConfig {
     ValkeyConfig {
         address: server.url().parse().expect("an address"),
         username: None,
@@ -33,7 +33,9 @@ fn config(server: &Server, when_lost: WhenLost) -> ValkeyConfig {
 }
 
 /// Counters of both homes, and the name of each. The second home has three hosts that share one ledger.
-async fn homes(server: Option<&Server>) -> Vec<(&'static str, Vec<Arc<dyn RateCounters>>)> {
+pub(crate) async fn homes(
+    server: Option<&Server>,
+) -> Vec<(&'static str, Vec<Arc<dyn RateCounters>>)> {
     let local: Arc<dyn RateCounters> = Arc::new(Ledger::new());
     let mut homes = vec![("process", vec![local])];
     if let Some(server) = server {
@@ -50,7 +52,12 @@ async fn homes(server: Option<&Server>) -> Vec<(&'static str, Vec<Arc<dyn RateCo
     homes
 }
 
-async fn take(counters: &Arc<dyn RateCounters>, bucket: &str, cost: u64, rate: Rate) -> Verdict {
+pub(crate) async fn take(
+    counters: &Arc<dyn RateCounters>,
+    bucket: &str,
+    cost: u64,
+    rate: Rate,
+) -> Verdict {
     counters.take(bucket, cost, rate).await.expect("counters")
 }
 

@@ -5,3 +5,4 @@ use mortise_test_support as support;
 mod homes;
 mod hosts;
 mod spend;
+mod together;

@@ -424,7 +424,8 @@ fn collection_calls(server: &Server, contract: &Contract) -> Vec<Call> {
     until("the file is ingested", || {
         server.get(&store).ok()["status"] == "completed"
     });
-    let attached = format!("{store}/files/{file}");
+    let (attached, files) = (format!("{store}/files/{file}"), format!("{store}/files"));
+    let renewed = format!("{store}/reembed");
     let filter = json!({"type": "and", "filters": [{"type": "eq", "key": "a", "value": true}]});
     let ranking = json!({"ranker": "auto", "score_threshold": 0.0, "diversity": 0.5,
         "hybrid_search": {"embedding_weight": 0.5, "text_weight": 0.5}});
@@ -439,7 +440,7 @@ fn collection_calls(server: &Server, contract: &Contract) -> Vec<Call> {
         call("listVectorStores"),
         call("getVectorStore").at(&store),
         call("updateVectorStore").at(&store).with(json!({"metadata": {}})),
-        call("listVectorStoreFiles").at(&format!("{store}/files")),
+        call("listVectorStoreFiles").at(&files),
         call("getVectorStoreFile").at(&attached),
         call("updateVectorStoreFile").at(&attached).with(attributes),
         call("getVectorStoreFileContent").at(&format!("{attached}/content")),
@@ -450,10 +451,12 @@ fn collection_calls(server: &Server, contract: &Contract) -> Vec<Call> {
         call("createResponse").with(joined(asked, json!({"stream": true}))),
         call("llmRag").with(rag.clone()),
         call("llmRag").with(joined(rag, json!({"stream": true}))),
-        call("createVectorStoreFile")
-            .at(&format!("{store}/files"))
-            .with(json!({"file_id": file})),
+        call("createVectorStoreFile").at(&files).with(json!({"file_id": file})),
         call("deleteVectorStoreFile").at(&attached),
+        call("reembedVectorStore").at(&renewed).with(json!({"embedding_model": "embeds"})),
+        call("getReembedding").at(&renewed),
+        call("getReembedding").at(&format!("{renewed}?stream=true")),
+        call("cancelReembedding").at(&renewed),
         call("deleteVectorStore").at(&store),
     ]
 }
@@ -461,15 +464,10 @@ fn collection_calls(server: &Server, contract: &Contract) -> Vec<Call> {
 /// Calls with the operator's key.
 fn operators_calls(server: &Server, contract: &Contract) {
     let model = || json!({"model_id": "scripted"});
+    let options = json!({"options": {"use_mmap": true}, "pin": false});
     for (id, body) in [
         ("llmUnloadModel", model()),
-        (
-            "llmLoadModel",
-            joined(
-                model(),
-                json!({"options": {"use_mmap": true}, "pin": false}),
-            ),
-        ),
+        ("llmLoadModel", joined(model(), options)),
         ("llmClearCache", json!({"cache_type": "all"})),
     ] {
         let (path, _, operation) = contract.operation(id);

@@ -119,7 +119,6 @@ fn what_cannot_hold_together_is_refused_by_name() {
             "truncate_prompt_tokens",
         ),
         (json!({"priority": -1}), "priority"),
-        (json!({"prompt_logprobs": 1}), "prompt_logprobs"),
         (
             json!({"ignore_eos": true, "response_format": {"type": "json_object"}}),
             "ignore_eos",

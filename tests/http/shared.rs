@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 
 use crate::answers::{CHAT, chat};
 use crate::batches::{BATCHES, create, lines, outputs, path_of, when};
-use crate::files::{content, form, upload};
+use crate::files::{FILES, content, form, upload};
 use crate::killed::mortise;
 use crate::responses::RESPONSES;
 use crate::retrieval;
 use crate::support::client::Request;
 use crate::support::postgres::Postgres;
 use crate::support::{Server, binary, until, wait_for};
+use crate::tls::Authority;
 
 const QUICK: &str = "default = \"Hello there, wörld 👋.\"\n";
 const SLOW: &str = "default = \"Hello there, wörld 👋.\"\ntoken_delay_ms = 40\n";
@@ -178,6 +179,16 @@ fn feature_z8_one_server_works_and_the_other_cancels() {
 
     let batch = create(&one, &lines(10), CHAT);
     when(&one, &batch, &["in_progress"]);
+    // Neither server removes what one of them reads.
+    let input = format!(
+        "{FILES}/{}",
+        batch["input_file_id"].as_str().expect("an id")
+    );
+    for server in [&one, &other] {
+        let refused = server.send(&Request::get(&input).method("DELETE"));
+        assert_eq!(refused.status(), 409, "{}", refused.text());
+        assert_eq!(refused.json()["error"]["code"], "file_in_use");
+    }
     let now = other.post(&format!("{BATCHES}/{}/cancel", id_of(&batch)), &json!({}));
     let now = now.ok();
     assert!(
@@ -186,6 +197,8 @@ fn feature_z8_one_server_works_and_the_other_cancels() {
     );
     let now = when(&other, &batch, &["cancelled"]);
     assert_eq!(when(&one, &batch, &["cancelled"]), now);
+    let deleted = other.send(&Request::get(&input).method("DELETE")).ok();
+    assert_eq!(deleted["deleted"], true);
 }
 
 #[test]
@@ -352,4 +365,54 @@ fn feature_z8_operators_check_the_database_and_are_told_of_its_own_tools() {
     let (good, said) = run(&["serve", "--port", "0"]);
     assert!(!good && said.contains("no_such_database"), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn feature_z8_the_way_to_the_database_is_encrypted_and_its_certificate_checked() {
+    let authority = Authority::new();
+    authority.sign("database", "db");
+    let (certificate, key) = (
+        authority.file("database.pem"),
+        authority.file("database.key"),
+    );
+    let Some(postgres) = Postgres::secure(&certificate, &key) else {
+        return;
+    };
+    postgres.database("encrypted");
+    let remote = |host: &str, mode: &str| {
+        let url = postgres.remote_url(host, "encrypted");
+        format!("{url}?sslmode={mode}&application_name=tested")
+    };
+    let with = |url: &str, authority: &Authority| {
+        let trusted = authority.file("ca.pem");
+        format!("[store]\nurl = {url:?}\nca_file = {trusted:?}\n")
+    };
+    for (host, mode) in [("localhost", "require"), ("127.0.0.1", "verify-full")] {
+        let config = with(&remote(host, mode), &authority);
+        let server = Server::scripted(QUICK, &config);
+        server.post(RESPONSES, &ask("Hi")).ok();
+        let sessions = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                        WHERE application_name = 'tested'";
+        assert_eq!(postgres.ask("encrypted", sessions), "t", "{mode}");
+    }
+    // Neither a certificate of another authority is believed, nor a server without one.
+    let folder = tempfile::tempdir().expect("make a folder");
+    let plain = Postgres::shared().expect("it is installed");
+    let unencrypted = plain.database("unencrypted") + "&sslmode=require";
+    for (url, trusted, problem) in [
+        (
+            remote("localhost", "require"),
+            Authority::new(),
+            "certificate",
+        ),
+        (unencrypted, authority, "TLS"),
+    ] {
+        let config = folder.path().join("mortise.toml");
+        std::fs::write(&config, with(&url, &trusted)).expect("write the configuration");
+        let mut check = Command::new(binary());
+        check.args(["store", "check", "--config"]).arg(&config);
+        let output = check.output().expect("run mortise");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(problem), "{said}");
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,12 +28,12 @@ impl Authority {
         Self { folder, issuer }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Put `NAME.pem` and `NAME.key` of a certificate for this machine there, whose subject is `subject`.
-    fn sign(&self, name: &str, subject: &str) {
+    pub(crate) fn sign(&self, name: &str, subject: &str) {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name.push(DnType::CommonName, subject);

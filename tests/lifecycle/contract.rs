@@ -110,6 +110,12 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
             404,
         ),
         ("getPlugins", "", None, 200),
+        ("listPluginFiles", "", None, 403),
+        ("putPluginFile", "a.wasm", one(), 403),
+        ("checkPluginFile", "a.wasm", one(), 403),
+        ("deletePluginFile", "a.wasm", None, 403),
+        ("listPluginVersions", "a.wasm", None, 403),
+        ("rollBackPluginFile", "a.wasm", None, 403),
         ("reloadPlugins", "", None, 200),
         ("reloadSettings", "", None, 200),
     ]

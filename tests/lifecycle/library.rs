@@ -344,3 +344,28 @@ fn feature_e15_a_model_tells_of_itself_below_its_name_and_is_loaded_for_it() {
         absent.text()
     );
 }
+
+#[test]
+fn feature_e16_without_a_name_the_model_that_was_loaded_last_is_told_of() {
+    let config = scripted("one", "default = \"x\"", "") + &scripted("two", "default = \"x\"", "");
+    let managed = Managed::start(&config);
+    let get = |path: &str| managed.server.get(path);
+    for (name, other) in [("one", "two"), ("two", "one"), ("one", "two")] {
+        managed.act(name, "unload", "").ok();
+        assert_eq!(get("/props").ok()["model_alias"], other);
+        managed.act(name, "load", "").ok();
+        let props = get("/props").ok();
+        assert_eq!(props["model_alias"], name);
+        assert_eq!(get(&format!("/props?model={name}")).ok(), props);
+        assert_eq!(
+            get("/slots").ok(),
+            get(&format!("/slots?model={name}")).ok()
+        );
+    }
+    for name in ["one", "two"] {
+        managed.act(name, "unload", "").ok();
+    }
+    let refused = get("/props");
+    assert_eq!(refused.status(), 400);
+    assert_eq!(refused.json()["error"]["param"], "model");
+}

@@ -177,6 +177,32 @@ fn feature_e5_adapters_are_listed_with_their_model() {
 }
 
 #[test]
+fn feature_a4_the_native_dialect_generates_with_a_loaded_adapter() {
+    let adapted = Adapted::start("");
+    let ask = |adapter: Value| {
+        let body = json!({
+            "prompt": "Say something.", "model": "tiny", "max_tokens": 12, "temperature": 0,
+            "lora_adapter": adapter,
+        });
+        let server = &adapted.managed.server;
+        server.post("/api/v1/llm/inference", &body)
+    };
+    let (plain, polite) = (ask(Value::Null).ok(), ask(json!("polite")).ok());
+    assert_eq!(plain["lora_used"], Value::Null);
+    assert_eq!(polite["lora_used"], "polite");
+    assert_ne!(plain["text"], polite["text"]);
+    assert_eq!(adapted.show("polite")["usage_count"], 1);
+    let terse = json!({"path": adapted.file("terse.gguf")});
+    adapted.load("terse", &terse).ok();
+    let loaded = ask(json!("terse")).ok();
+    assert_eq!(loaded["lora_used"], "terse");
+    assert!(loaded["text"] != plain["text"] && loaded["text"] != polite["text"]);
+    adapted.unload("terse").ok();
+    let refused = ask(json!("terse"));
+    assert_eq!(code(&refused), (404, "LORA_NOT_FOUND".to_owned()));
+}
+
+#[test]
 fn feature_e22_adapters_come_and_go_while_their_model_serves() {
     let adapted = Adapted::start("");
     let polite = adapted.show("polite");

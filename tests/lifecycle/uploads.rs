@@ -395,3 +395,83 @@ fn feature_l10_of_two_that_upload_one_name_at_once_one_has_it() {
         .count();
     assert_eq!(files, 1);
 }
+
+#[test]
+fn feature_l10_a_folder_comes_in_chunks_that_cross_its_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = library(folder.path(), "");
+    let managed = Managed::start(&config);
+    let model = example::root().join("examples/demo-model/model");
+    let names = [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ];
+    let files: Vec<Vec<u8>> = names
+        .iter()
+        .map(|name| fs::read(model.join(name)).expect("a file"))
+        .collect();
+    let list: String = names
+        .iter()
+        .zip(&files)
+        .map(|(name, bytes)| format!("{}  {name}\n", sha256(bytes)))
+        .collect();
+    let (bytes, first) = (files.concat(), files[0].len());
+    let total = bytes.len();
+    let listed: Vec<Value> = names
+        .iter()
+        .zip(&files)
+        .map(|(name, bytes)| json!({"name": name, "size_bytes": bytes.len()}))
+        .collect();
+    let order = json!({
+        "model_id": "folder", "size_bytes": total, "files": listed, "sha256": sha256(list.as_bytes()),
+    });
+    let begun = begin(&managed, &order);
+    assert_eq!(begun.status(), 201, "{}", begun.text());
+    assert_eq!(begun.json()["files"], json!(listed));
+    let path = format!("{UPLOADS}/{}", begun.json()["id"].as_str().expect("an id"));
+    // One chunk ends with the first file, and one crosses into the fourth.
+    let later = files[..3].concat().len() + 7;
+    for (from, to) in [(0, first), (first, later)] {
+        let made = chunk(&managed, &path, from, &bytes[from..to], total);
+        assert_eq!((made.status(), &made.json()["offset"]), (202, &json!(to)));
+    }
+    managed.server.signal("KILL");
+    drop(managed);
+    let managed = Managed::start(&config);
+    assert_eq!(managed.ask(Request::get(&path)).ok()["offset"], later);
+    let last = chunk(&managed, &path, later, &bytes[later..], total);
+    assert_eq!(last.status(), 201, "{}", last.text());
+    assert_eq!(last.json()["size_bytes"], total);
+    managed.act("folder", "load", "").ok();
+    assert_eq!(answers(&managed, "folder"), 200);
+
+    // The command takes a folder, and the name of it is that of the model.
+    let made = command(&managed, &["upload", model.to_str().expect("UTF-8")]);
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    assert_eq!(answers(&managed, "model"), 200);
+
+    let wrong = |files: Value, size: usize| {
+        let order = json!({"model_id": "x", "size_bytes": size, "files": files});
+        code(&begin(&managed, &order))
+    };
+    let of = |name: &str, size: usize| json!({"name": name, "size_bytes": size});
+    for (files, size) in [
+        (json!([of("a.json", 1), of("a.json", 2)]), 3),
+        (json!([of("a.json", 1), of("b.json", 2)]), 4),
+        (json!([of("a.json", 1), of("b.json", 0)]), 1),
+        (json!([of("../a.json", 1)]), 1),
+        (json!(vec![of("a.json", 1); 25]), 25),
+    ] {
+        let (status, code) = wrong(files.clone(), size);
+        assert_eq!((status, code.as_str()), (400, "invalid_value"), "{files}");
+    }
+    let lone = wrong(json!([of("config.json", 3)]), 3);
+    assert_eq!(lone.0, 201, "what it is shows when it has come");
+}

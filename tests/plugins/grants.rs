@@ -49,7 +49,7 @@ fn a_pinned_file_must_have_its_digest() {
         .output()
         .expect("run mortise");
     let inspected: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(inspected["built_against"], "mortise:plugin@0.2.0");
+    assert_eq!(inspected["built_against"], "mortise:plugin@0.3.0");
     let digest = inspected["digest"].as_str().expect("a digest");
     let file = house_rules();
     let pinned = |digest: &str| {

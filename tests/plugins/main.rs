@@ -4,6 +4,7 @@
 mod bindings;
 mod declared;
 mod grants;
+mod guardrails;
 mod leaks;
 mod policy_grants;
 mod quarantine;
@@ -11,6 +12,7 @@ mod surroundings;
 mod swap;
 mod threats;
 mod tools;
+mod uploads;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

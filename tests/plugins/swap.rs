@@ -10,13 +10,13 @@ use crate::house_rules;
 use crate::support::client::{Request, Response};
 use crate::support::{Server, wait_for};
 
-const KEY: &str = "an-admin-key-of-some-length";
+pub(crate) const KEY: &str = "an-admin-key-of-some-length";
 
 /// A server with a scripted model, a plugins folder that is looked at often, and an admin side.
 pub(crate) struct Live {
     pub(crate) server: Server,
-    folder: tempfile::TempDir,
-    admin: String,
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) admin: String,
 }
 
 impl Live {
@@ -35,11 +35,11 @@ impl Live {
         }
     }
 
-    fn plugin(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn plugin(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join("plugins").join(name)
     }
 
-    fn ask_admin(&self, request: Request) -> Response {
+    pub(crate) fn ask_admin(&self, request: Request) -> Response {
         request
             .header("authorization", &format!("Bearer {KEY}"))
             .send(&self.admin)
@@ -57,7 +57,7 @@ impl Live {
     }
 
     /// Where the chat template comes from that serves now.
-    fn template(&self) -> Value {
+    pub(crate) fn template(&self) -> Value {
         let status = self.status();
         let serving = status["serving"].as_array().expect("places").clone();
         let of_kind = |place: &&Value| place["kind"] == "chat-template";
@@ -75,7 +75,7 @@ impl Live {
         })
     }
 
-    fn prompt_tokens(&self) -> u64 {
+    pub(crate) fn prompt_tokens(&self) -> u64 {
         let answer = chat(&self.server);
         answer["usage"]["prompt_tokens"].as_u64().expect("usage")
     }
@@ -86,7 +86,7 @@ impl Live {
 }
 
 /// Write `mortise.toml`; its path.
-fn configure(folder: &Path, watch_ms: u64, more: &str) -> String {
+pub(crate) fn configure(folder: &Path, watch_ms: u64, more: &str) -> String {
     let path = folder.join("mortise.toml");
     let model = crate::support::model::byte_level();
     let text = format!(
@@ -113,7 +113,7 @@ fn chat(server: &Server) -> Value {
 }
 
 /// `house-rules` with a version of our choice, which makes it another file.
-fn version(version: &str) -> Vec<u8> {
+pub(crate) fn version(version: &str) -> Vec<u8> {
     let mut wasm = std::fs::read(house_rules()).expect("read the plugin");
     let size = u8::try_from(1 + "version".len() + version.len()).expect("short");
     wasm.extend_from_slice(&[0, size, 7]);
@@ -235,7 +235,7 @@ fn two_files_of_a_kind_are_told_apart_by_who_came_first() {
 }
 
 /// `house-rules` with these golden cases, carried as `mortise plugin pack` writes them.
-fn carrying(cases: &Value) -> Vec<u8> {
+pub(crate) fn carrying(cases: &Value) -> Vec<u8> {
     let mut wasm = std::fs::read(house_rules()).expect("read the plugin");
     let mut body = vec![u8::try_from("mortise:cases".len()).expect("short")];
     body.extend_from_slice(b"mortise:cases");
@@ -253,14 +253,14 @@ fn carrying(cases: &Value) -> Vec<u8> {
 }
 
 /// A case of `house-rules` that passes, with settings of its own.
-fn kept_promise() -> Value {
+pub(crate) fn kept_promise() -> Value {
     let file = crate::support::example::source("house-rules").join("cases/rules-first.json");
     let text = std::fs::read_to_string(file).expect("read the case");
     serde_json::from_str(&text).expect("JSON")
 }
 
 /// One that the plugin fails.
-fn broken_promise() -> Value {
+pub(crate) fn broken_promise() -> Value {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     json!({"input": {"messages": messages}, "expect": {"prompt": "HI"}})
 }

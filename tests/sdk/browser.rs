@@ -42,17 +42,19 @@ fn scripted() -> Server {
     )
 }
 
-/// A server with an admin side that keeps an audit log in `folder`, and the address of that side.
+/// A server with an admin side that keeps an audit log in `folder` and takes plugins, and the address of that side.
 fn managed(folder: &Path) -> (Server, String) {
     let files = model::byte_level();
-    let log = folder.join("audit.jsonl");
+    let (log, plugins) = (folder.join("audit.jsonl"), folder.join("plugins"));
+    std::fs::create_dir(&plugins).expect("make a folder");
     let of = |name: &str, more: &str, script: &str| {
         format!(
             "[[models]]\nname = \"{name}\"\npath = {files:?}\nbackend = \"scripted\"\n{more}[models.script]\n{script}\n"
         )
     };
     let server = Server::configured(&format!(
-        "[admin]\nport = 0\nkey = {ADMIN_KEY:?}\n[audit]\nfile = {log:?}\n{}{}",
+        "[admin]\nport = 0\nkey = {ADMIN_KEY:?}\n[audit]\nfile = {log:?}\n\
+         [plugins]\ndir = {plugins:?}\nwatch_ms = 0\nupload = true\n{}{}",
         of(
             "slow",
             "",
@@ -109,7 +111,7 @@ fn feature_z12_z13_people_use_the_pages_in_a_browser() {
     let work = installed();
     let plugins = tempfile::tempdir().expect("make a folder");
     let calculator = example::built("calculator");
-    std::fs::copy(calculator, plugins.path().join("calculator.wasm")).expect("copy the plugin");
+    std::fs::copy(&calculator, plugins.path().join("calculator.wasm")).expect("copy the plugin");
     let demo = Server::start(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
     let scripted = scripted();
     let locked = Server::start(&["--api-key", "the-key"]);
@@ -124,6 +126,7 @@ fn feature_z12_z13_people_use_the_pages_in_a_browser() {
         .env("MORTISE_LOCKED_URL", locked.url("/"))
         .env("MORTISE_ADMIN_URL", admin)
         .env("MORTISE_ADMIN_API_URL", managed.url("/"))
-        .env("MORTISE_ADMIN_KEY", ADMIN_KEY));
+        .env("MORTISE_ADMIN_KEY", ADMIN_KEY)
+        .env("MORTISE_PLUGIN", calculator));
     println!("{report}");
 }

@@ -32,8 +32,9 @@ const STATEFUL: &[&str] = &[
 /// Tests of each that pass, loose and strict together: floors that only rise. Of 192, 192, 296 and 16. The
 /// others use what mortise does not have, such as deleting models, or leave out what OpenAI itself asks for.
 const PASSES: u32 = 164;
-/// The same when fields that mortise cannot honour are left out of account.
-const PASSES_IGNORING_UNSUPPORTED: u32 = 180;
+/// The same when fields that mortise cannot honour are left out of account. Four fewer than before `echo` came with
+/// `logprobs`: the first token of a prompt has null, as OpenAI's API had it, which the client's types do not know.
+const PASSES_IGNORING_UNSUPPORTED: u32 = 176;
 const PASSES_STATEFUL: u32 = 228;
 /// The vectors of the others are in base64, which the client asks for and decodes after its strict check.
 const PASSES_EMBEDDINGS: u32 = 10;

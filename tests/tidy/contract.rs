@@ -6,7 +6,7 @@ use crate::root;
 
 #[test]
 fn every_wit_item_is_documented() {
-    let versions = ["wit/v0.1", "wit/v0.2"].map(|version| root().join(version));
+    let versions = ["wit/v0.1", "wit/v0.2", "wit/v0.3"].map(|version| root().join(version));
     let folders =
         versions.map(|version| fs::read_dir(version).expect("read a version of the contract"));
     for entry in folders.into_iter().flatten() {

@@ -332,10 +332,15 @@ const ROOMS: &[Room] = &[
         ],
         &["axum", "toml", "candle-core", "wasmtime", "tokenizers"],
     ),
-    ("plugins/chat-template", &[], &["tokio", "wasmtime"]),
+    (
+        "plugins/chat-template",
+        &["mortise-jinja"],
+        &["tokio", "wasmtime"],
+    ),
+    ("plugins/jinja", &[], &["tokio", "wasmtime"]),
     (
         "plugins/output-parser",
-        &["mortise-plugin-sdk"],
+        &["mortise-jinja", "mortise-plugin-sdk"],
         &["tokio", "wasmtime"],
     ),
     ("plugins/grammar", &[], &["tokio", "wasmtime"]),

@@ -49,6 +49,7 @@ class Policy(exports.Policy):
             server_tools=ToolGrant_All(),
             headers=[],
             lease=None,
+            rewrites=[],
         ))
 
     def account(self, usage):

@@ -1,8 +1,8 @@
 // A policy: a plan says how long answers may be, and who is served first. A caller names its plan in the
 // header `x-plan`. Settings: {"plans": {"free": {"max_tokens": 100}, "pro": {"priority": 5}}}.
 
-import { get as settings } from 'mortise:plugin/settings@0.2.0';
-import { count } from 'mortise:plugin/host@0.2.0';
+import { get as settings } from 'mortise:plugin/settings@0.3.0';
+import { count } from 'mortise:plugin/host@0.3.0';
 
 let plans = {};
 
@@ -24,7 +24,7 @@ export const policy = {
     const { max_tokens: maxTokens, priority = 0 } = plans[name];
     const principal = { subject: name, tenant: name, labels: [['plan', name]] };
     const all = { tag: 'all' };
-    const grant = { principal, priority, maxTokens, tools: all, serverTools: all };
+    const grant = { principal, priority, maxTokens, tools: all, serverTools: all, rewrites: [] };
     return { tag: 'allow', val: { ...grant, headers: [['x-plan', name]] } };
   },
 

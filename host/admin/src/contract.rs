@@ -371,6 +371,10 @@ pub(crate) mod tests {
                 crate::library_contract::order(),
                 known::<mortise_library::UploadOrder>(),
             ),
+            (
+                crate::plugin_contract::rollback(),
+                known::<crate::plugin_files::Rollback>(),
+            ),
             (lora(), known::<crate::loras::LoadLora>()),
             (lora_name(), known::<crate::loras::UnloadLora>()),
         ] {

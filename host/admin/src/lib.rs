@@ -15,6 +15,8 @@ pub mod limits;
 mod loras;
 mod models;
 mod persist;
+mod plugin_contract;
+mod plugin_files;
 mod requests;
 mod row;
 mod settings;
@@ -43,7 +45,7 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::Semaphore;
 
 use self::audit::{Requests, ending};
-use self::limits::MAX_EVENT_STREAMS;
+use self::limits::{MAX_EVENT_STREAMS, MAX_PLUGIN_UPLOADS};
 pub use audit::{Auditor, Entry, Recording, Refusals};
 pub use discovery::Rescan;
 pub use library::{Removal, remove_unloaded};
@@ -72,6 +74,8 @@ pub struct Admin {
     page: Option<Api>,
     /// Places of those who follow the events.
     streams: Arc<Semaphore>,
+    /// Places of those who send plugins.
+    plugin_uploads: Arc<Semaphore>,
     library: Option<Arc<Library>>,
     /// Becomes true when the server takes no new work.
     draining: tokio::sync::watch::Receiver<bool>,
@@ -133,6 +137,7 @@ impl Admin {
             watch: around.watch,
             page: around.page,
             streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
+            plugin_uploads: Arc::new(Semaphore::new(MAX_PLUGIN_UPLOADS)),
             library: around.library,
             draining: around.draining,
             spending: around.spending,
@@ -205,6 +210,12 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::metrics(), metrics)
         .on(contract::plugins(), plugins)
         .on(contract::reload_plugins(), reload)
+        .on(plugin_contract::list_files(), plugin_files::list)
+        .on(plugin_contract::put_file(), plugin_files::put)
+        .on(plugin_contract::check_file(), plugin_files::check)
+        .on(plugin_contract::delete_file(), plugin_files::remove)
+        .on(plugin_contract::list_versions(), plugin_files::versions)
+        .on(plugin_contract::roll_back_file(), plugin_files::roll_back)
         .on(contract::list_aliases(), aliases::list)
         .on(contract::get_alias(), aliases::show)
         .on(contract::set_alias(), aliases::set)

@@ -85,9 +85,11 @@ const UPLOAD: &str = "/v1/admin/uploads/{id}";
 pub(crate) fn order() -> Value {
     let text = || json!({"type": "string"});
     let may = || json!({"type": ["string", "null"]});
+    let file = json!({"name": text(), "size_bytes": {"type": "integer", "minimum": 1}});
     let fields = json!({
         "model_id": text(),
-        "file_name": text(),
+        "file_name": may(),
+        "files": {"type": "array", "items": object(file, &["name", "size_bytes"])},
         "size_bytes": {"type": "integer", "minimum": 1},
         "sha256": may(),
         "version": may(),
@@ -97,7 +99,7 @@ pub(crate) fn order() -> Value {
 }
 
 pub(crate) fn begin_upload() -> Operation {
-    let summary = "Begins an upload of a GGUF file in chunks.";
+    let summary = "Begins an upload of a GGUF file, or of the files of a folder, in chunks.";
     Operation::post(UPLOADS, "beginUpload", summary)
         .refuses(TRANSFER)
         .refuses(&[422])

@@ -11,6 +11,13 @@ pub const MAX_UPLOAD_PAUSE: Duration = Duration::from_secs(60);
 /// Time in which all of a form must arrive.
 pub const MAX_UPLOAD_TIME: Duration = Duration::from_secs(24 * 3600);
 
+/// Bytes of a plugin that is sent: the largest that is loaded.
+pub const MAX_PLUGIN_BYTES: usize = 64 * 1024 * 1024;
+/// Time in which all of it must arrive.
+pub const MAX_PLUGIN_TIME: Duration = Duration::from_secs(300);
+/// Plugins that are sent at once.
+pub const MAX_PLUGIN_UPLOADS: usize = 2;
+
 /// Requests that are listed at once; of more, the number is told.
 pub const MAX_LISTED_REQUESTS: usize = 200;
 /// Tenants whose requests are told apart in figures.

@@ -133,6 +133,44 @@ type PluginReload = {
   error: string | null;
 };
 
+type PluginFileCheck = {
+  file: string;
+  version: string;
+  digest: string;
+  kinds: string[];
+  built_against: string;
+  /** Golden cases that it carries and has passed. */
+  cases: integer;
+  /** True if one of `plugins.trusted_keys` signed it. */
+  signed: boolean;
+};
+
+/** `changed` is true if something else serves now. */
+type PluginFileChange = PluginFileCheck & { changed: boolean };
+type DeletedPluginFile = { file: string; deleted: true };
+
+type PluginFiles = {
+  object: "list";
+  data: {
+    file: string;
+    path: string;
+    /** False if it is gone and has versions. */
+    present: boolean;
+  }[];
+};
+
+type PluginVersions = {
+  object: "list";
+  file: string;
+  data: {
+    digest: string;
+    bytes: integer;
+    signed: boolean;
+    /** Time at which another version took its place, in seconds since 1970. */
+    replaced_at: integer;
+  }[];
+};
+
 type SettingsReload = {
   added: string[];
   removed: string[];
@@ -351,7 +389,9 @@ type UploadedModel = LibraryRow & {
 type UploadRow = {
   id: string;
   model_id: string;
-  file_name: string;
+  file_name: string | null;
+  /** Of several files, in the order in which they come. */
+  files: { name: string; size_bytes: integer }[];
   size_bytes: integer;
   /** Bytes that have come: where the next chunk begins. */
   offset: integer;

@@ -256,6 +256,7 @@ fn row(status: &UploadStatus) -> Value {
         "id": status.id,
         "model_id": status.order.model_id,
         "file_name": status.order.file_name,
+        "files": status.order.files,
         "size_bytes": status.order.size_bytes,
         "offset": status.offset,
     })

@@ -22,7 +22,8 @@ pub fn compile_settings() -> Config {
         // Sparse images above the default of 16 MiB would silently lose copy-on-write.
         .memory_guaranteed_dense_image_size(128 << 20)
         .cranelift_opt_level(OptLevel::Speed)
-        .wasm_multi_memory(false)
+        // What joins two components within one has the memories of both. The host refuses other modules with several.
+        .wasm_multi_memory(true)
         .wasm_memory64(false)
         .wasm_relaxed_simd(false)
         // Offsets into the file for each instruction of a backtrace. Nothing shows them, looking them up

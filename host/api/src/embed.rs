@@ -1,8 +1,10 @@
-//! Embeddings, for handlers of all dialects: within time limits, and in the access record.
+//! Embeddings and scores, for handlers of all dialects: within time limits, and in the access record.
 
 use http::request::Parts;
 use mortise_http::{AnswerRecord, Context, Problem};
-use mortise_service::{EmbeddingRequest, Embeddings, FinishReason, Outcome};
+use mortise_service::{
+    Admission, EmbeddingRequest, Embeddings, FinishReason, Outcome, ScoreRequest, Scores, Usage,
+};
 
 use crate::call::{call_of, record_principal};
 use crate::problem::problem_of;
@@ -25,15 +27,40 @@ pub(crate) async fn embed(
         made.map_err(problem_of)
     };
     let made = limits.bound(embedding).await?;
+    note(context, &made.model, &made.admission, made.usage);
+    Ok(made)
+}
+
+/// Score texts.
+pub(crate) async fn score(
+    state: &ApiState,
+    context: &Context,
+    route: &'static str,
+    parts: &Parts,
+    request: ScoreRequest,
+) -> Result<Scores, Problem> {
+    context.record.asked(&request.model, false);
+    let call = call_of(context, route, "POST", &parts.headers);
+    let limits = wait_limits(state, context, &parts.headers)?;
+    let scoring = async {
+        let made = state.service.score(&call, request).await;
+        made.map_err(problem_of)
+    };
+    let made = limits.bound(scoring).await?;
+    note(context, &made.model, &made.admission, made.usage);
+    Ok(made)
+}
+
+/// Note an answer in the access record.
+fn note(context: &Context, model: &str, admission: &Admission, usage: Usage) {
     let record = &context.record;
-    record.answers(&made.model);
-    record_principal(context, &made.admission.allowance().principal);
+    record.answers(model);
+    record_principal(context, &admission.allowance().principal);
     let done = Outcome::Finished(FinishReason::Stop);
     record.answered(AnswerRecord {
-        prompt_tokens: made.usage.prompt_tokens,
+        prompt_tokens: usage.prompt_tokens,
         finish: "stop",
-        cost_micros: made.admission.cost_micros(made.usage, done),
+        cost_micros: admission.cost_micros(usage, done),
         ..AnswerRecord::default()
     });
-    Ok(made)
 }

@@ -1,9 +1,11 @@
-//! Files that are in use: being uploaded, read by a batch, or written by one. They are not removed meanwhile.
+//! Files that are in use: being uploaded, read by a batch, or written by one. They are not removed meanwhile. Work of this
+//! host is known in memory, and batches of all hosts that share the store by their records.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_store::Key;
+use mortise_store::{Filter, Key, Kind, Page, Record, Store, StoreError};
+use serde_json::Value;
 
 /// All of them, each with the number of its users.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +34,30 @@ impl HeldFiles {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.contains_key(key)
     }
+}
+
+/// True if a batch that has not ended reads the file, whichever host works on it.
+///
+/// # Errors
+/// When nothing can be read.
+pub(crate) async fn is_read(store: &dyn Store, file: &Key) -> Result<bool, StoreError> {
+    let id = file.id.clone();
+    let reads: Filter =
+        Box::new(move |record| record.open && input_of(record).as_ref() == Some(&id));
+    let page = Page {
+        after: None,
+        limit: 1,
+        ascending: false,
+    };
+    let batches = store.list(&file.owner, Kind::Batch, page, Some(reads));
+    Ok(!batches.await?.entries.is_empty())
+}
+
+/// Id of the file that a batch reads. The object that clients see is the first part of a batch's record.
+fn input_of(record: &Record) -> Option<String> {
+    let stored: Value = serde_json::from_slice(&record.body).ok()?;
+    let id = stored.get(0)?.get("input_file_id")?.as_str()?;
+    Some(id.to_owned())
 }
 
 impl Drop for Held {

@@ -32,6 +32,7 @@ pub(crate) fn abuse(
         Kind::Grammar => named(grammars()),
         Kind::Policy => named(facts()),
         Kind::Tool => calls(harness),
+        Kind::Guardrail => named(answers()),
     };
     let asked = inputs.into_iter();
     asked.map(move |(name, input)| (name, endure(harness, kind, &input)))
@@ -55,7 +56,7 @@ fn endure(harness: &Harness, kind: Kind, input: &Value) -> anyhow::Result<()> {
     match kind {
         Kind::ChatTemplate => check_segments(&said),
         Kind::OutputParser => check_pieces(harness, input, &said, Budget::cutting(CUTS)),
-        Kind::Grammar | Kind::Policy | Kind::Tool => Ok(()),
+        Kind::Grammar | Kind::Policy | Kind::Tool | Kind::Guardrail => Ok(()),
     }
 }
 
@@ -218,6 +219,42 @@ fn facts() -> Vec<(&'static str, Value)> {
         (
             "a thousand tools",
             json!({"tools": names, "server_tools": names}),
+        ),
+    ]
+}
+
+/// What is asked, and what is answered, in pieces of any size.
+fn answers() -> Vec<(&'static str, Value)> {
+    let long = CANARY.repeat(1000);
+    let letters: Vec<Value> = CANARY
+        .chars()
+        .map(|letter| json!({"content": letter}))
+        .collect();
+    let call = |text: &str| json!({"call_arguments": {"index": 7, "name": CANARY, "text": text}});
+    vec![
+        ("no messages", json!({"messages": []})),
+        (
+            "messages that are none",
+            json!({"messages": {"role": CANARY}}),
+        ),
+        ("a prompt of marks", json!({"messages": CANARY})),
+        (
+            "a long message",
+            json!({"messages": [{"role": "user", "content": long}]}),
+        ),
+        ("an answer that is empty", json!({"answer": []})),
+        (
+            "texts that are empty",
+            json!({"answer": [{"content": ""}, {"reasoning": ""}]}),
+        ),
+        ("an answer letter by letter", json!({"answer": letters})),
+        (
+            "parts that alternate",
+            json!({"answer": [{"content": CANARY}, {"reasoning": CANARY}, call("{"), {"content": long}, call("")]}),
+        ),
+        (
+            "an answer that is out already",
+            json!({"answer": [{"content": CANARY}, {"content": long}], "holds": false}),
         ),
     ]
 }

@@ -36,6 +36,9 @@ pub enum AuthorCommand {
     /// Make a plugin of what a compiler wrote: wrap a core module, add the sections that servers read.
     #[command(after_help = PLUGIN_PACK_HELP)]
     Pack(PluginPackArgs),
+    /// Put a plugin into another one that was written around it.
+    #[command(after_help = PLUGIN_COMPOSE_HELP)]
+    Compose(PluginComposeArgs),
     /// Build, test and load a project whenever its sources change.
     #[command(after_help = PLUGIN_DEV_HELP)]
     Dev(PluginDevArgs),
@@ -213,6 +216,17 @@ pub struct PluginPackArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct PluginComposeArgs {
+    /// The outer plugin, which calls another of its kind
+    pub outer: PathBuf,
+    /// The inner plugin; without it the embedded one of the kind
+    pub inner: Option<PathBuf>,
+    /// Where the plugin is written
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub struct PluginDevArgs {
     /// The folder that a running server serves plugins from (`plugins.dir`, `serve --plugins`)
     #[arg(long, value_name = "DIR")]
@@ -244,14 +258,14 @@ pub struct PluginDevArgs {
 
 #[derive(Debug, Args)]
 pub struct PluginConformanceArgs {
-    /// The folder of a kit, such as wit/conformance/v0.2; without it one question is read from standard input and answered
+    /// The folder of a kit, such as wit/conformance/v0.3; without it one question is read from standard input and answered
     pub kit: Option<PathBuf>,
     /// The command of another host, which answers one question; without it this one is held to the kit
     #[arg(long, value_name = "COMMAND", requires = "kit")]
     pub host: Option<String>,
 }
 
-const KINDS: [(&str, &str); 5] = [
+const KINDS: [(&str, &str); 6] = [
     ("chat-template", "Conversations to prompts"),
     (
         "output-parser",
@@ -260,6 +274,7 @@ const KINDS: [(&str, &str); 5] = [
     ("grammar", "What may be generated"),
     ("policy", "Who may ask"),
     ("tool", "Tools that the server runs"),
+    ("guardrail", "What is looked at, and may be refused"),
 ];
 
 /// A kind of plugins by its name.
@@ -282,6 +297,12 @@ For a tool
 In:   {\"name\": \"...\", \"arguments\": {...}?, \"subject\": \"...\"?, \"tenant\": \"...\"?};
        {} lists the tools
 Out:  {\"result\": \"...\"} or {\"refused\": \"...\"}; for {} {\"tools\": [...]}
+For a guardrail
+In:   {\"messages\": [...]} or {\"answer\": [{\"content\": \"...\"} or {\"reasoning\": \"...\"} or
+       {\"call_arguments\": {\"index\": 0, \"name\": \"...\", \"text\": \"...\"}}], \"holds\": true?},
+       \"subject\": \"...\"?, \"tenant\": \"...\"?
+Out:  {\"input\": VERDICT} or {\"answer\": [VERDICT], \"end\": VERDICT}; a verdict is \"pass\",
+       \"undecided\", {\"replace\": \"...\"} or {\"refuse\": {\"code\": \"...\", \"message\": \"...\"}}
 
 Example:
   echo '{\"headers\":{\"x-tenant\":\"acme\"}}' | mortise plugin run my-policy.wasm";
@@ -325,5 +346,13 @@ A question is {\"component\": FILE, \"kind\": \"policy\", \"settings\": {...}, \
 input is that of `mortise plugin run`. A host answers {\"answer\": {...}} or {\"fault\": \"trap\"}.
 
 Examples:
-  mortise plugin conformance wit/conformance/v0.2
-  mortise plugin conformance wit/conformance/v0.2 --host './my-host answer'";
+  mortise plugin conformance wit/conformance/v0.3
+  mortise plugin conformance wit/conformance/v0.3 --host './my-host answer'";
+
+const PLUGIN_COMPOSE_HELP: &str = "\
+The whole is one plugin with the name, limits and deadlines of one. Its settings are those
+of the outer, and those of the inner below the key `inner`.
+
+Examples:
+  mortise plugin compose company_line.wasm --output plugins/company_line.wasm
+  mortise plugin compose company_line.wasm house_rules.wasm --output plugins/both.wasm";

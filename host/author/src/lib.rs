@@ -4,7 +4,9 @@ mod abuse;
 mod args;
 mod bench;
 mod cases;
+mod compose;
 mod conformance;
+mod cosign;
 mod dev;
 mod guest_log;
 mod like;
@@ -15,6 +17,7 @@ mod project;
 mod registries;
 mod registry_args;
 mod sign;
+mod sources;
 
 mod templates;
 
@@ -29,6 +32,7 @@ pub use crate::args::AuthorCommand;
 use crate::args::{PluginFileArgs, PluginRunArgs};
 use crate::guest_log::GuestLog;
 use crate::plugin::LoadPlugin as _;
+pub use crate::sources::install_sources;
 
 /// Run one of the commands; `credentials` are files in the form of Docker's `config.json`.
 ///
@@ -50,6 +54,7 @@ fn perform(command: AuthorCommand, credentials: &[PathBuf]) -> anyhow::Result<()
         AuthorCommand::Profile(args) => print_json(&profile::profile(&args)?),
         AuthorCommand::New(args) => print(&project::make(&args)?),
         AuthorCommand::Pack(args) => print_json(&pack::pack(&args)?),
+        AuthorCommand::Compose(args) => print_json(&compose::compose(&args)?),
         AuthorCommand::Conformance(args) => conformance::conformance(&args),
         AuthorCommand::Dev(args) => dev::dev(&args),
         AuthorCommand::Sign(args) => print_json(&sign::sign(&args)?),

@@ -9,11 +9,12 @@ use mortise_harness::prove;
 use mortise_plugin::{Component, ComponentSource, HostConfig, PluginHost};
 use mortise_plugin_manager::{PluginConfig, check_signature};
 use mortise_registry::{
-    Layout, Lock, LockedPlugin, Plugin, Pulled, Reference, Registry, RegistryConfig, is_file_name,
-    pull, push,
+    ArtifactStore, Digest, Layout, Lock, LockedPlugin, Plugin, Pulled, Reference, Registry,
+    RegistryConfig, is_file_name, pull, push,
 };
 use serde_json::{Value, json};
 
+use crate::cosign::{self, SigningKey};
 use crate::registry_args::{PluginPullArgs, PluginPushArgs, PluginSearchArgs};
 use crate::sign::signature_of;
 
@@ -55,12 +56,14 @@ pub(crate) fn push_plugin(args: &PluginPushArgs, credentials: &[PathBuf]) -> any
         exports: exports(&component),
         annotations: annotations(&args.reference, &component),
     };
+    let key = args.cosign_key.as_deref().map(SigningKey::read);
+    let key = key.transpose()?;
     let digest = match &args.place.layout {
-        Some(folder) => push(&mut Layout::new(folder), &args.reference, &plugin)?,
+        Some(folder) => store(&mut Layout::new(folder), args, &plugin, key.as_ref())?,
         None => {
             let config = args.place.wire.config(credentials);
             let mut registry = Registry::new(&args.reference.registry, config)?;
-            push(&mut registry, &args.reference, &plugin)?
+            store(&mut registry, args, &plugin, key.as_ref())?
         }
     };
     Ok(json!({
@@ -68,7 +71,22 @@ pub(crate) fn push_plugin(args: &PluginPushArgs, credentials: &[PathBuf]) -> any
         "digest": digest,
         "pinned": format!("{}@{digest}", args.reference.named()),
         "signed": signed,
+        "cosigned": key.is_some(),
     }))
+}
+
+/// Push a plugin, and its signature by cosign if there is a key.
+fn store(
+    store: &mut impl ArtifactStore,
+    args: &PluginPushArgs,
+    plugin: &Plugin,
+    key: Option<&SigningKey>,
+) -> anyhow::Result<Digest> {
+    let digest = push(store, &args.reference, plugin)?;
+    if let Some(key) = key {
+        key.push(store, &args.reference, &digest)?;
+    }
+    Ok(digest)
 }
 
 /// The plugin, loaded as a server would, with the cases that it carries passed.
@@ -146,7 +164,7 @@ pub(crate) fn pull_plugins(
 }
 
 /// Put one plugin into the folder, by what the lock file says of it.
-fn one(
+pub(crate) fn one(
     args: &PluginPullArgs,
     credentials: &[PathBuf],
     keys: &[[u8; 32]],
@@ -229,11 +247,22 @@ fn fetch(
     wanted: &Reference,
 ) -> anyhow::Result<Pulled> {
     if let Some(folder) = &args.place.layout {
-        return Ok(pull(&mut Layout::new(folder), wanted)?);
+        return taken(&mut Layout::new(folder), args, wanted);
     }
     let config: RegistryConfig = args.place.wire.config(credentials);
     let host = args.mirror.as_deref().unwrap_or(&wanted.registry);
-    Ok(pull(&mut Registry::new(host, config)?, wanted)?)
+    taken(&mut Registry::new(host, config)?, args, wanted)
+}
+
+/// Pull a plugin that is signed by cosign, if that is asked for.
+fn taken(
+    store: &mut impl ArtifactStore,
+    args: &PluginPullArgs,
+    wanted: &Reference,
+) -> anyhow::Result<Pulled> {
+    let pulled = pull(store, wanted)?;
+    cosign::check(store, wanted, &pulled.manifest, &args.cosign_keys)?;
+    Ok(pulled)
 }
 
 /// Hold what came to the lock file, the trusted keys, and what a server asks of a plugin.

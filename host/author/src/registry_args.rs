@@ -51,6 +51,9 @@ pub struct PluginPushArgs {
     pub file: PathBuf,
     /// Reference to push it to, such as registry.example/team/my-policy:1.0
     pub reference: Reference,
+    /// Sign it as cosign does, with this private key of P-256, and push the signature too
+    #[arg(long, value_name = "PEM")]
+    pub cosign_key: Option<PathBuf>,
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -71,6 +74,9 @@ pub struct PluginPullArgs {
     /// Take only what this ed25519 key signed (64 hexadecimal digits); may be repeated
     #[arg(long = "trusted-key", value_name = "HEX")]
     pub trusted_keys: Vec<String>,
+    /// Take only what this public key of P-256 signed by cosign; may be repeated
+    #[arg(long = "cosign-key", value_name = "PEM")]
+    pub cosign_keys: Vec<PathBuf>,
     /// A registry that is asked in place of the one of the reference; it cannot change what is locked
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "layout")]
     pub mirror: Option<String>,

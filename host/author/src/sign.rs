@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::registry_args::PluginSignArgs;
 
 /// Longest key file that is read.
-const MAX_KEY_BYTES: u64 = 16 << 10;
+pub(crate) const MAX_KEY_BYTES: u64 = 16 << 10;
 
 /// Sign a file. Says where the signature is, and the public key.
 pub(crate) fn sign(args: &PluginSignArgs) -> anyhow::Result<Value> {

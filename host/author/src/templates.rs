@@ -27,6 +27,7 @@ pub(crate) const SDK: &[File] = sdk![
     "src/bindings.rs",
     "src/chat_template.rs",
     "src/formats/channels.rs",
+    "src/formats/described.rs",
     "src/formats/json.rs",
     "src/formats/literals.rs",
     "src/formats/mod.rs",
@@ -34,6 +35,8 @@ pub(crate) const SDK: &[File] = sdk![
     "src/formats/table.rs",
     "src/formats/tags.rs",
     "src/grammar.rs",
+    "src/guardrail.rs",
+    "src/inner.rs",
     "src/json.rs",
     "src/lib.rs",
     "src/log.rs",
@@ -90,6 +93,15 @@ pub(crate) fn of_kind(kind: Kind) -> &'static [File] {
             "cases/counted.json",
             "cases/too-long.json",
             "cases/wrong-arguments.json",
+        ],
+        Kind::Guardrail => templates!["guardrail":
+            "settings.schema.json",
+            "cases/passes.json",
+            "cases/refuses.json",
+            "cases/replaces.json",
+            "cases/cannot-replace.json",
+            "cases/input.json",
+            "cases/wrong-settings.json",
         ],
     }
 }
@@ -180,6 +192,9 @@ pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [File] {
         (Language::Rust, Kind::OutputParser) => rust!("output-parser"),
         (Language::Rust, Kind::Grammar) => rust!("grammar"),
         (Language::Rust, Kind::Tool) => rust!("tool"),
+        (Language::Rust, Kind::Guardrail) => rust!("guardrail"),
+        // `project::make` says so.
+        (Language::C | Language::Python | Language::Js, Kind::Guardrail) => &[],
         (Language::C, Kind::Policy) => {
             c!("policy", "policy_plugin.h", "policy_plugin.c")
         }
@@ -232,6 +247,7 @@ mod tests {
             Kind::OutputParser,
             Kind::Grammar,
             Kind::Tool,
+            Kind::Guardrail,
         ] {
             let is_schema = |(path, _): &&File| *path == "settings.schema.json";
             let (_, text) = of_kind(kind).iter().find(is_schema).expect("a schema");

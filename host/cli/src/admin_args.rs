@@ -43,14 +43,14 @@ pub(crate) enum ModelsCommand {
         #[command(flatten)]
         server: AdminServer,
     },
-    /// Send a GGUF file to the server, or go on with what was cut
+    /// Send a GGUF file or the files of a folder to the server, or go on with what was cut
     Upload {
-        /// The file
+        /// The file, or the folder
         file: PathBuf,
-        /// The model's name [default: that of the file]
+        /// The model's name [default: that of the file or folder]
         #[arg(long)]
         name: Option<String>,
-        /// The file's SHA-256 digest, which the server checks
+        /// The file's SHA-256 digest, or that of the list which `sha256sum *` writes in the folder; the server checks it
         #[arg(long, value_name = "DIGEST")]
         sha256: Option<String>,
         #[command(flatten)]

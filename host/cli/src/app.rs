@@ -12,7 +12,10 @@ use mortise_api::{
     ApiState, Collections, SearchTool, anthropic, batches, files, login, ollama, openai, rerank,
     responses, resume_collections, vector_stores,
 };
-use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, fault_folder};
+use mortise_author::install_sources;
+use mortise_config::{
+    AdminConfig, Config, ConfigSource, HttpConfig, fault_folder, registry_credentials,
+};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
 use mortise_http::{
@@ -426,6 +429,7 @@ fn operator_key(admin: Option<&AdminConfig>) -> Option<String> {
 fn read_again(source: ConfigSource) -> ReadConfig {
     Arc::new(move || {
         let config = source.load()?;
+        install_sources(&config.plugins, &registry_credentials())?;
         Ok((config.plugins, config.auth))
     })
 }
@@ -439,8 +443,11 @@ async fn load(
     strict: bool,
 ) -> anyhow::Result<(PluginSet, Vec<ManagedModel>)> {
     // Plugins first: a broken file should be known before a model is read.
-    let plugins =
-        tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
+    let plugins = tokio::task::spawn_blocking(move || {
+        install_sources(&plugins, &registry_credentials())?;
+        LoadedPlugins::load(plugins, golden_cases())
+    });
+    let plugins = plugins.await??;
     let plugins = plugins.counted_by(Arc::new(move |name| counters.ledger(name)));
     start::load_enabled(models, strict).await?;
     let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();

@@ -1,6 +1,7 @@
 //! Models that other servers answer for.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use mortise_child::Children;
@@ -85,6 +86,8 @@ fn model_of(
         architecture,
         generator: Some(generator),
         embedder: None,
+        reranker: None,
+        loaded_at: Instant::now(),
     }
 }
 

@@ -17,7 +17,13 @@ pub(crate) fn serving(
     let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
     let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
     let served = served.map_err(anyhow::Error::msg)?;
-    let service = Service::new(config, served, plugins.policies(), &plugins.tools())?;
+    let service = Service::new(
+        config,
+        served,
+        plugins.policies(),
+        &plugins.tools(),
+        plugins.guardrails(),
+    )?;
     Ok(Arc::new(service))
 }
 

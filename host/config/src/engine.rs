@@ -16,6 +16,7 @@ use super::{ConfigError, invalid, milliseconds, positive, within};
 pub(crate) struct RawEngine {
     pub(super) device: DeviceChoice,
     threads: usize,
+    warm_up: bool,
     step_token_budget: usize,
     prefill_chunk_ms: u64,
     kv_cache_mib: usize,
@@ -40,6 +41,7 @@ impl Default for RawEngine {
         Self {
             device: DeviceChoice::Auto,
             threads: 0,
+            warm_up: true,
             step_token_budget: 512,
             prefill_chunk_ms: 150,
             kv_cache_mib: 1024,
@@ -100,6 +102,7 @@ impl RawEngine {
                 RawSpeculation::DraftModel => Speculation::DraftModel { draft_tokens },
             },
             threads: self.threads,
+            warm_up: self.warm_up,
             ..EngineConfig::default()
         };
         Ok(EngineSettings {

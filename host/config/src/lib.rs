@@ -11,6 +11,7 @@ mod discovery;
 mod drafts;
 mod engine;
 mod faults;
+mod guardrails;
 mod health;
 mod hex;
 mod hub;

@@ -1,5 +1,6 @@
 //! The `[[models]]` tables.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,17 +8,25 @@ use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
 use mortise_models::limits::MAX_ADAPTERS;
 use mortise_models::{
-    AdapterConfig, DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, Script, ScriptKind, ScriptLine,
-    check_adapter_name,
+    AdapterConfig, DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, RankConfig, Script, ScriptKind,
+    ScriptLine, USUAL_INSTRUCTION, check_adapter_name,
 };
 use time::Date;
 use time::macros::format_description;
 
 use super::child::RawChild;
 use super::lifecycle::seconds;
-use super::raw::{RawBackend, RawLora, RawModel, RawPooling, RawScript, RawScriptKind};
+use super::raw::{
+    RawBackend, RawLora, RawModel, RawPooling, RawRerank, RawRerankForm, RawScript, RawScriptKind,
+};
 use super::upstream::{RawRender, RawUpstream};
 use super::{ConfigError, Overrides, invalid, within};
+
+/// Most instructions for texts of one model.
+const PROMPTS_MAX: usize = 64;
+
+/// Most bytes of one of them.
+const PROMPT_BYTES_MAX: usize = 8192;
 
 /// Most engines of one model.
 const REPLICAS_MAX: usize = 64;
@@ -67,6 +76,9 @@ fn refuse_engine_keys(index: usize, raw: &RawModel, model: &str) -> Result<(), C
         ("loras", !raw.loras.is_empty()),
         ("pooling", raw.pooling.is_some()),
         ("normalize", raw.normalize.is_some()),
+        ("prompts", !raw.prompts.is_empty()),
+        ("default_prompt", raw.default_prompt.is_some()),
+        ("rerank", raw.rerank.is_some()),
         ("backend", raw.backend != RawBackend::Engine),
         ("script", raw.script.is_some()),
         ("replicas", raw.replicas.is_some()),
@@ -190,6 +202,9 @@ pub(super) fn check_model(
         return check_child_model(index, raw, child, base);
     }
     let lifecycle = check_lifecycle(index, &raw)?;
+    if raw.backend == RawBackend::Scripted {
+        refuse_weight_keys(index, &raw)?;
+    }
     let path = raw.path.map(|path| base.join(path));
     let key = |name: &str| format!("models[{index}].{name}");
     let hf = raw.hf.as_deref().map(str::parse).transpose();
@@ -216,13 +231,6 @@ pub(super) fn check_model(
         let problem = "a script that takes conversations has no files; leave it out";
         return Err(invalid(&key(named), problem));
     }
-    let given = [
-        ("quantize", raw.quantize.is_some()),
-        ("loras", !raw.loras.is_empty()),
-    ];
-    if let Some((given, _)) = given.iter().find(|(_, given)| script.is_some() && *given) {
-        return Err(invalid(&key(given), "a scripted model has no weights"));
-    }
     let sha256 = check_pin(index, raw.sha256, path.is_some() || hf.is_some())?;
     let loras = check_loras(&key, raw.loras, base)?;
     let embedding = EmbedderOptions {
@@ -233,6 +241,7 @@ pub(super) fn check_model(
         let problem = "a scripted model makes no embeddings";
         return Err(invalid(&key("pooling"), problem));
     }
+    check_prompts(&key, &raw.prompts)?;
     Ok(ModelConfig {
         name: raw.name.unwrap_or(folder),
         origin: Origin::Configured,
@@ -244,6 +253,9 @@ pub(super) fn check_model(
         quantize: raw.quantize,
         loras,
         embedding,
+        prompts: raw.prompts,
+        default_prompt: raw.default_prompt,
+        rank: rank(&key, raw.rerank)?,
         lifecycle,
         ..ModelConfig::of_path(None)
     })
@@ -266,6 +278,61 @@ fn check_pin(
         true => Ok(Some(pin.to_ascii_lowercase())),
         false => wrong("a SHA-256 digest has 64 hexadecimal digits"),
     }
+}
+
+/// Refuse keys of models with weights.
+fn refuse_weight_keys(index: usize, raw: &RawModel) -> Result<(), ConfigError> {
+    let given = [
+        ("quantize", raw.quantize.is_some()),
+        ("loras", !raw.loras.is_empty()),
+        ("prompts", !raw.prompts.is_empty()),
+        ("default_prompt", raw.default_prompt.is_some()),
+        ("rerank", raw.rerank.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((name, _)) => Err(invalid(
+            &format!("models[{index}].{name}"),
+            "a scripted model has no weights",
+        )),
+    }
+}
+
+/// Refuse instructions that no model was trained with.
+fn check_prompts(
+    key: &dyn Fn(&str) -> String,
+    prompts: &BTreeMap<String, String>,
+) -> Result<(), ConfigError> {
+    within(&key("prompts"), prompts.len().max(1), PROMPTS_MAX)?;
+    for (name, text) in prompts {
+        within(
+            &key(&format!("prompts.{name}")),
+            text.len().max(1),
+            PROMPT_BYTES_MAX,
+        )?;
+    }
+    Ok(())
+}
+
+/// The task of a decoder that scores pairs of texts.
+fn rank(
+    key: &dyn Fn(&str) -> String,
+    raw: Option<RawRerank>,
+) -> Result<Option<RankConfig>, ConfigError> {
+    let Some(RawRerank {
+        form: RawRerankForm::YesNo,
+        instruction,
+    }) = raw
+    else {
+        return Ok(None);
+    };
+    let instruction = instruction.unwrap_or_else(|| USUAL_INSTRUCTION.to_owned());
+    within(
+        &key("rerank.instruction"),
+        instruction.len(),
+        PROMPT_BYTES_MAX,
+    )?;
+    Ok(Some(RankConfig { instruction }))
 }
 
 fn pooling(raw: RawPooling) -> Pooling {

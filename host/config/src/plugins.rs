@@ -9,8 +9,9 @@ use std::time::Duration;
 use mortise_plugin::{BreakerLimits, HttpAuthorities, HttpAuthoritiesError, HttpGrant, Kind};
 use mortise_plugin_manager::{BindingConfig, OnFailure, PluginBounds, PluginConfig, nearest_line};
 
+use super::guardrails::check_watch;
 use super::hex::hex_32;
-use super::policy_grants::{check_headers, check_secrets};
+use super::policy_grants::{check_headers, check_rewrite, check_secrets};
 use super::raw::{RawBinding, RawHttp, RawPlugins};
 use super::{ConfigError, invalid, milliseconds, within};
 
@@ -20,10 +21,12 @@ pub(super) fn check_plugins(
     base: &Path,
     dir: Option<PathBuf>,
 ) -> Result<PluginConfig, ConfigError> {
+    let dir = dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir)));
     let bindings = bindings.into_iter().enumerate();
     let bindings = bindings.map(|(index, binding)| {
         let lines = binding.lines.clone();
-        check_binding(index, binding, base).map_err(|error| with_line(error, index, &lines))
+        check_binding(index, binding, base, dir.as_deref())
+            .map_err(|error| with_line(error, index, &lines))
     });
     let keys = raw.trusted_keys.iter().enumerate();
     let keys = keys.map(|(index, key)| {
@@ -43,8 +46,15 @@ pub(super) fn check_plugins(
     }
     let bindings: Vec<BindingConfig> = bindings.collect::<Result<_, _>>()?;
     check_names(&bindings)?;
+    let dir = dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir)));
+    if raw.upload && dir.is_none() {
+        return Err(invalid(
+            "plugins.upload",
+            "it needs a folder for the files; give `plugins.dir`",
+        ));
+    }
     Ok(PluginConfig {
-        dir: dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir))),
+        dir,
         cache_dir: raw.cache_dir.as_ref().map(|dir| base.join(dir)),
         watch: match raw.watch_ms {
             0 => None,
@@ -59,8 +69,10 @@ pub(super) fn check_plugins(
         },
         fault: None,
         quarantine: !raw.strict,
+        upload: raw.upload,
         require_signed: raw.require_signed,
         trusted_keys,
+        registry_origins: each("plugins.registry_origins", &raw.registry_origins)?,
         bindings,
     })
 }
@@ -110,40 +122,36 @@ fn instances(key: &str, value: Option<usize>) -> Result<Option<usize>, ConfigErr
     value.map(|value| within(key, value, 1000)).transpose()
 }
 
-fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingConfig, ConfigError> {
+fn check_binding(
+    index: usize,
+    raw: RawBinding,
+    base: &Path,
+    dir: Option<&Path>,
+) -> Result<BindingConfig, ConfigError> {
     let key = |name: &str| format!("plugins.bindings[{index}].{name}");
     let settings = serde_json::to_value(&raw.settings)
         .map_err(|error| invalid(&key("settings"), error.to_string()))?;
     check_on_failure(&key("on_failure"), raw.kind, raw.on_failure)?;
-    if raw.kind != Kind::Policy && raw.order != 0 {
-        let problem = "only a policy has it; of other kinds the most specific binding serves";
+    if !matches!(raw.kind, Kind::Policy | Kind::Guardrail) && raw.order != 0 {
+        let problem =
+            "only a policy or a guardrail has it; of other kinds the most specific binding serves";
         return Err(invalid(&key("order"), problem));
     }
     check_patterns(&key("models"), &raw.models)?;
     check_patterns(&key("tenants"), &raw.tenants)?;
     check_patterns(&key("routes"), &raw.routes)?;
-    for (index, route) in raw.routes.iter().enumerate() {
-        if !route.starts_with(['/', '*']) {
-            let problem =
-                format!("a route begins with `/`, such as \"/v1/chat/*\"; it is `{route}`");
-            return Err(invalid(&key(&format!("routes[{index}]")), problem));
-        }
-    }
+    check_routes(key, &raw.routes)?;
     check_architectures(&key("architectures"), raw.kind, &raw.architectures)?;
-    if let Some(digest) = &raw.sha256 {
-        if raw.file.is_none() {
-            return Err(invalid(
-                &key("sha256"),
-                "it pins a `file`, and none is named",
-            ));
-        }
-        if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(invalid(
-                &key("sha256"),
-                "it must have 64 hexadecimal digits",
-            ));
-        }
-    }
+    check_pin(&key("sha256"), &raw)?;
+    let file = match &raw.source {
+        None => raw.file.as_ref().map(|file| base.join(file)),
+        Some(source) => Some(pulled_file(&key("source"), source, &raw, dir)?),
+    };
+    let watch = check_watch(
+        &key,
+        raw.kind,
+        (raw.mode, raw.hold_tokens, raw.every_tokens),
+    )?;
     let breaker = raw.breaker;
     let breaker = BreakerLimits {
         failures: breaker.failures,
@@ -154,7 +162,8 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
     Ok(BindingConfig {
         kind: raw.kind,
         name: raw.name,
-        file: raw.file.map(|file| base.join(file)),
+        file,
+        source: raw.source,
         sha256: raw.sha256.map(|digest| digest.to_ascii_lowercase()),
         models: raw.models,
         architectures: raw.architectures,
@@ -173,17 +182,83 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         http: check_http(&key("http"), raw.kind, raw.http, base)?,
         secrets: check_secrets(&key("secrets"), raw.kind, raw.secrets)?,
         headers: check_headers(&key("headers"), raw.kind, raw.headers)?,
+        rewrites: check_rewrite(&key("rewrite"), raw.kind, raw.rewrite)?,
+        watch,
         settings,
         lines: raw.lines,
     })
 }
 
+/// Patterns of routes.
+fn check_routes(key: impl Fn(&str) -> String, routes: &[String]) -> Result<(), ConfigError> {
+    match routes
+        .iter()
+        .position(|route| !route.starts_with(['/', '*']))
+    {
+        None => Ok(()),
+        Some(index) => {
+            let route = &routes[index];
+            let problem =
+                format!("a route begins with `/`, such as \"/v1/chat/*\"; it is `{route}`");
+            Err(invalid(&key(&format!("routes[{index}]")), problem))
+        }
+    }
+}
+
+/// The digest of a binding's file.
+fn check_pin(key: &str, raw: &RawBinding) -> Result<(), ConfigError> {
+    let Some(digest) = &raw.sha256 else {
+        return Ok(());
+    };
+    if raw.file.is_none() && raw.source.is_none() {
+        return Err(invalid(key, "it pins a `file`, and none is named"));
+    }
+    match digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(()),
+        false => Err(invalid(key, "it must have 64 hexadecimal digits")),
+    }
+}
+
+/// Scheme of the plugins of registries.
+const OCI: &str = "oci://";
+
+/// The file that a plugin from a registry is in the folder: the last part of its name, with `.wasm`.
+fn pulled_file(
+    key: &str,
+    source: &str,
+    raw: &RawBinding,
+    dir: Option<&Path>,
+) -> Result<PathBuf, ConfigError> {
+    if raw.file.is_some() {
+        return Err(invalid(key, "the binding has a `file` as well"));
+    }
+    let Some(dir) = dir else {
+        return Err(invalid(key, "it needs plugins.dir, where it is kept"));
+    };
+    let example = "write oci://registry.example/team/my-policy:1.0, or with @sha256:… behind it";
+    let Some((_, path)) = source
+        .strip_prefix(OCI)
+        .and_then(|rest| rest.split_once('/'))
+    else {
+        return Err(invalid(key, example));
+    };
+    let name = path.split('@').next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let name = name.split(':').next().unwrap_or_default();
+    let plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+    match !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain) {
+        true => Ok(dir.join(format!("{name}.wasm"))),
+        false => Err(invalid(key, example)),
+    }
+}
+
 /// Patterns of architectures, for the kinds that are bound to a model.
 fn check_architectures(key: &str, kind: Kind, architectures: &[String]) -> Result<(), ConfigError> {
-    if matches!(kind, Kind::Policy | Kind::Tool) && architectures != ["*"] {
+    if matches!(kind, Kind::Policy | Kind::Tool | Kind::Guardrail) && architectures != ["*"] {
         return Err(invalid(
             key,
-            "a policy or a tool serves all models at once; choose them by `models`",
+            "a policy, a tool or a guardrail serves all models at once; choose them by `models`",
         ));
     }
     check_patterns(key, architectures)?;
@@ -225,8 +300,8 @@ fn check_http(
     let Some(raw) = raw else {
         return Ok(default);
     };
-    if !matches!(kind, Kind::Policy | Kind::Tool) {
-        return Err(invalid(key, "only a policy or a tool has it"));
+    if !matches!(kind, Kind::Policy | Kind::Tool | Kind::Guardrail) {
+        return Err(invalid(key, "only a policy, a tool or a guardrail has it"));
     }
     let kibibytes = |value| within(&format!("{key}.max_response_kib"), value, 1 << 20);
     let max_response_bytes = match raw.max_response_kib {
@@ -281,7 +356,7 @@ fn duration_ms(key: &str, value: u64) -> Result<u64, ConfigError> {
 fn check_on_failure(key: &str, kind: Kind, chosen: OnFailure) -> Result<(), ConfigError> {
     let (sound, choices) = match kind {
         Kind::ChatTemplate | Kind::Grammar => (OnFailure::Fallback, "\"closed\" or \"fallback\""),
-        Kind::OutputParser | Kind::Policy | Kind::Tool => {
+        Kind::OutputParser | Kind::Policy | Kind::Tool | Kind::Guardrail => {
             (OnFailure::Open, "\"closed\" or \"open\"")
         }
     };

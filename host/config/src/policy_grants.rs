@@ -1,6 +1,6 @@
-//! What a binding of a policy sees of callers: `secrets` and `headers`.
+//! Grants of a policy's binding: `secrets` and `headers`, which it sees of callers, and `rewrite`.
 
-use mortise_plugin::{HeaderGrant, Kind};
+use mortise_plugin::{HeaderGrant, Kind, Rewrite};
 
 use super::{ConfigError, invalid};
 
@@ -44,6 +44,27 @@ pub(super) fn check_headers(
         patterns,
         as_sent: false,
     })
+}
+
+/// Names of changes that a policy may make of requests; none if the key is left out.
+pub(super) fn check_rewrite(
+    key: &str,
+    kind: Kind,
+    raw: Option<Vec<String>>,
+) -> Result<Vec<String>, ConfigError> {
+    check_kind(key, kind, raw.is_some())?;
+    let names = raw.unwrap_or_default();
+    for (index, name) in names.iter().enumerate() {
+        if !Rewrite::NAMES.contains(&&**name) {
+            let message = format!(
+                "it must be one of {}; it is `{}`",
+                Rewrite::NAMES.map(|name| format!("\"{name}\"")).join(", "),
+                name.escape_default()
+            );
+            return Err(invalid(&format!("{key}[{index}]"), message));
+        }
+    }
+    Ok(names)
 }
 
 fn check_kind(key: &str, kind: Kind, given: bool) -> Result<(), ConfigError> {

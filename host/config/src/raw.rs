@@ -102,6 +102,9 @@ pub(crate) struct RawModel {
     pub(crate) loras: Vec<RawLora>,
     pub(crate) pooling: Option<RawPooling>,
     pub(crate) normalize: Option<bool>,
+    pub(crate) prompts: BTreeMap<String, String>,
+    pub(crate) default_prompt: Option<String>,
+    pub(crate) rerank: Option<RawRerank>,
     pub(crate) backend: RawBackend,
     pub(crate) upstream: Option<RawUpstream>,
     pub(crate) child: Option<RawChild>,
@@ -115,6 +118,22 @@ pub(crate) struct RawModel {
     pub(crate) hidden: bool,
     pub(crate) owned_by: Option<String>,
     pub(crate) deprecation_date: Option<String>,
+}
+
+/// A decoder that scores pairs of texts by its answer.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawRerank {
+    pub(crate) form: RawRerankForm,
+    pub(crate) instruction: Option<String>,
+}
+
+/// Form of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RawRerankForm {
+    /// The token `yes`, or the token `no`.
+    YesNo,
 }
 
 /// An adapter of a model.
@@ -210,8 +229,10 @@ pub(crate) struct RawPlugins {
     pub(crate) budget_ms: Option<u64>,
     pub(crate) instances: Option<usize>,
     pub(crate) strict: bool,
+    pub(crate) upload: bool,
     pub(crate) require_signed: bool,
     pub(crate) trusted_keys: Vec<String>,
+    pub(crate) registry_origins: Vec<String>,
     pub(crate) bindings: Vec<RawBinding>,
 }
 
@@ -227,8 +248,10 @@ impl Default for RawPlugins {
             budget_ms: None,
             instances: None,
             strict: false,
+            upload: false,
             require_signed: false,
             trusted_keys: Vec::new(),
+            registry_origins: Vec::new(),
             bindings: Vec::new(),
         }
     }
@@ -243,6 +266,8 @@ pub(crate) struct RawBinding {
     pub(crate) name: Option<String>,
     #[serde(default)]
     pub(crate) file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) source: Option<String>,
     #[serde(default)]
     pub(crate) sha256: Option<String>,
     #[serde(default = "any")]
@@ -274,12 +299,30 @@ pub(crate) struct RawBinding {
     #[serde(default)]
     pub(crate) headers: Option<Vec<String>>,
     #[serde(default)]
+    pub(crate) rewrite: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) mode: Option<RawGuardMode>,
+    #[serde(default)]
+    pub(crate) hold_tokens: Option<u32>,
+    #[serde(default)]
+    pub(crate) every_tokens: Option<u32>,
+    #[serde(default)]
     pub(crate) breaker: RawBreaker,
     #[serde(default)]
     pub(crate) settings: toml::Table,
     /// Lines of the binding and of each key in it, from 1, by JSON pointer.
     #[serde(skip)]
     pub(crate) lines: BTreeMap<String, usize>,
+}
+
+/// Time of a guardrail's verdicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawGuardMode {
+    /// After the text went out.
+    Observe,
+    /// Before the text goes out.
+    Hold,
 }
 
 /// HTTP grant of a plugin.

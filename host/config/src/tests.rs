@@ -136,7 +136,7 @@ fn keys_become_secrets_and_settings_name_them() {
 fn the_engine_gets_what_the_file_says() {
     let config = load(
         "[limits]\nmax_batch = 7\nmax_queue = 8\nmax_queued_tokens = 9\n\
-         [engine]\ndevice = \"cuda:2\"\nthreads = 3\nstep_token_budget = 99\nprefill_chunk_ms = 70\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
+         [engine]\ndevice = \"cuda:2\"\nthreads = 3\nwarm_up = false\nstep_token_budget = 99\nprefill_chunk_ms = 70\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
          share_prefixes_between_tenants = true\nspeculation = \"prompt-lookup\"\ndraft_tokens = 5\n\
          tenant_weights = { research = 4 }",
     )
@@ -158,10 +158,11 @@ fn the_engine_gets_what_the_file_says() {
     assert_eq!(config.engine.device, DeviceChoice::Cuda(2));
     assert!(config.engine.share_prefixes);
     assert_eq!(config.engine.tenant_weights["research"], 4);
-    // The table's defaults are the engine's own, but for the size of the batch.
+    // The table's defaults are the engine's own, but for the size of the batch and the warm-up.
     let config = load("").unwrap();
     let expected = EngineConfig {
         max_sequences: 32,
+        warm_up: true,
         ..EngineConfig::default()
     };
     assert_eq!(config.engine.engine, expected);
@@ -179,7 +180,11 @@ fn plugins_ask_where_the_file_says() {
     assert_eq!(grant.networks[0].to_string(), "10.0.0.0/8");
     assert_eq!(grant.timeout, Duration::from_secs(5));
     for (kind, http, expected) in [
-        ("grammar", "origins = []", "only a policy or a tool"),
+        (
+            "grammar",
+            "origins = []",
+            "only a policy, a tool or a guardrail",
+        ),
         ("tool", "origins = [\"api.example\"]", "http.origins[0]"),
         ("policy", "origins = [\"https://a.b/path\"]", "has a path"),
         (

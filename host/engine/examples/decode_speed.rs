@@ -114,6 +114,7 @@ fn request(seed: u32) -> SequenceRequest {
             ..SamplingParams::default()
         },
         logprobs: None,
+        prompt_logprobs: None,
         priority: 0,
         share: Share::default(),
         salt: None,

@@ -167,6 +167,7 @@ fn request(case: &Case, stream: usize) -> SequenceRequest {
         stop_tokens: Vec::new(),
         sampling: case.sampling.clone(),
         logprobs: case.logprobs,
+        prompt_logprobs: None,
         priority: 0,
         share: Share::default(),
         salt: None,

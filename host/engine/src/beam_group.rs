@@ -66,6 +66,7 @@ impl BeamGroup {
                 salt: salt.clone(),
                 share: request.share.clone(),
                 draft_max: 0,
+                scores_prompt: false,
             });
             scheduler.set_paused(*id, *id != first_id);
         }

@@ -36,6 +36,8 @@ pub struct EngineConfig {
     pub speculation: Speculation,
     /// Threads that compute, the engine's own included; 0 is one for each processor.
     pub threads: usize,
+    /// Compute a few tokens before the engine takes requests, so that the first is as fast as the next.
+    pub warm_up: bool,
     /// Fault injection into the engine's loop.
     pub fault: FaultPoint,
 }
@@ -69,6 +71,7 @@ impl Default for EngineConfig {
             prefix_cache: true,
             speculation: Speculation::Off,
             threads: 0,
+            warm_up: false,
             fault: FaultPoint::default(),
         }
     }
@@ -129,6 +132,9 @@ pub enum EngineError {
     /// The KV cache cannot be allocated.
     #[error("cannot allocate the KV cache")]
     Cache(#[source] ModelError),
+    /// The model could not compute the tokens of the warm-up.
+    #[error("the model could not be warmed up: {0}")]
+    WarmUp(String),
     /// The system gave no threads.
     #[error("cannot start the engine's threads: {0}")]
     Threads(String),

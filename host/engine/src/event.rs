@@ -11,6 +11,9 @@ use crate::waker::StreamWaker;
 /// engine stops first, which closes the stream without it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenEvent {
+    /// Tokens of the prompt, in order, with their log-probabilities, if these were asked for. All come before the first
+    /// generated token.
+    Prompt(Vec<PromptToken>),
     /// A token was committed.
     Token(GeneratedToken),
     /// The sequence is complete.
@@ -39,6 +42,26 @@ pub struct GeneratedToken {
 pub struct TokenLogprobs {
     /// Log-probability of the committed token.
     pub chosen: f32,
+    /// Likeliest tokens with their log-probabilities, highest first.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Token of the prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptToken {
+    /// Token id.
+    pub id: u32,
+    /// Log-probabilities behind the tokens before it; `None` for the first.
+    pub logprobs: Option<PromptLogprobs>,
+}
+
+/// Natural logarithms of probabilities under the model, without anything that changes how tokens are sampled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptLogprobs {
+    /// Log-probability of the token.
+    pub own: f32,
+    /// One more than the number of tokens that are likelier.
+    pub rank: u32,
     /// Likeliest tokens with their log-probabilities, highest first.
     pub top: Vec<(u32, f32)>,
 }

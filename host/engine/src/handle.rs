@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mortise_kernels::pool::ThreadPool;
 use mortise_model::{BLOCK_TOKENS, KvCache, Model};
@@ -27,6 +27,7 @@ use crate::speculator::Speculator;
 use crate::step_loop::{Shared, StepLoop, Submitted};
 use crate::submit_error::SubmitError;
 use crate::waker::{Stalled, StreamWaker, thread_waker};
+use crate::warm_up::warm_up;
 
 /// Time within which the engine's thread comes to forget its prefixes: a step, or several while it begins anew.
 const CLEAR_TIME: Duration = Duration::from_secs(30);
@@ -47,6 +48,8 @@ pub struct EngineHandle {
     context_length: usize,
     /// Bytes of a block of the cache; 0 where another owns it.
     block_bytes: usize,
+    /// Duration of the warm-up, if there was one.
+    warm_up: Option<Duration>,
 }
 
 impl Engine {
@@ -102,22 +105,12 @@ impl Engine {
     }
 
     fn launch(
-        model: Box<dyn ForwardPass>,
-        draft: Option<Box<dyn ForwardPass>>,
+        mut model: Box<dyn ForwardPass>,
+        mut draft: Option<Box<dyn ForwardPass>>,
         config: EngineConfig,
     ) -> Result<EngineHandle, EngineError> {
         config.check()?;
-        let wanted = matches!(config.speculation, Speculation::DraftModel { .. });
-        if wanted != draft.is_some() {
-            let problem = match wanted {
-                true => "asks for a draft model, and none is given",
-                false => "asks for no draft model, and one is given",
-            };
-            return Err(EngineError::Config {
-                field: "speculation",
-                problem: problem.to_owned(),
-            });
-        }
+        check_draft(config.speculation, draft.is_some())?;
         let shared = Arc::new(Shared {
             counters: Counters::new(config.speculation),
             queue: Queue::new(QueueBounds {
@@ -139,7 +132,14 @@ impl Engine {
             tokens: config.step_token_budget,
         };
         let for_loop = Arc::clone(&shared);
-        let run = move |waker| {
+        let (max_sequences, threads) = (config.max_sequences, config.threads);
+        let run = move |waker, started: &dyn Fn(Started)| {
+            let warmed = warmed(std::iter::once(&mut model).chain(&mut draft), &config);
+            let good = warmed.is_ok();
+            started(warmed);
+            if !good {
+                return;
+            }
             StepLoop {
                 model,
                 waker,
@@ -158,46 +158,79 @@ impl Engine {
             }
             .run();
         };
-        let join = spawn(run, config.threads)?;
+        let (join, warm_up) = spawn(run, threads)?;
         Ok(EngineHandle {
             shared,
             submissions,
-            max_sequences: config.max_sequences,
+            max_sequences,
             waker: thread_waker(join.thread().clone()),
             join: Mutex::new(Some(join)),
             vocabulary,
             context_length,
             block_bytes: 0,
+            warm_up,
         })
     }
 }
 
+/// Check that there is a draft model where the method of speculation wants one.
+fn check_draft(speculation: Speculation, given: bool) -> Result<(), EngineError> {
+    let wanted = matches!(speculation, Speculation::DraftModel { .. });
+    if wanted == given {
+        return Ok(());
+    }
+    let problem = match wanted {
+        true => "asks for a draft model, and none is given",
+        false => "asks for no draft model, and one is given",
+    };
+    Err(EngineError::Config {
+        field: "speculation",
+        problem: problem.to_owned(),
+    })
+}
+
+/// Outcome of a start: duration of the warm-up, if there was one.
+type Started = Result<Option<Duration>, EngineError>;
+
+/// Warm up the model and the draft model, if that is configured.
+fn warmed<'a>(
+    models: impl Iterator<Item = &'a mut Box<dyn ForwardPass>>,
+    config: &EngineConfig,
+) -> Started {
+    if !config.warm_up {
+        return Ok(None);
+    }
+    let begun = Instant::now();
+    for model in models {
+        warm_up(&mut **model, config.max_sequences).map_err(EngineError::WarmUp)?;
+    }
+    Ok(Some(begun.elapsed()))
+}
+
 /// Run `step_loop` on the engine's thread, which is the first of the threads that compute. It gets the
-/// waker of that thread.
+/// waker of that thread, and tells when requests may come. Returns the thread and how long it warmed up.
 fn spawn(
-    step_loop: impl FnOnce(Waker) + Send + 'static,
+    step_loop: impl FnOnce(Waker, &dyn Fn(Started)) + Send + 'static,
     threads: usize,
-) -> Result<JoinHandle<()>, EngineError> {
+) -> Result<(JoinHandle<()>, Option<Duration>), EngineError> {
     let (ready, started) = mpsc::sync_channel(1);
+    let threads_error = |error: String| EngineError::Threads(error);
     let run = move || {
-        let (built, pool) = match ThreadPool::new(threads) {
-            Ok(pool) => (Ok(()), Some(pool)),
-            Err(error) => (Err(error.to_string()), None),
-        };
         // The send fails only if the starting thread is gone, and with it the handle.
-        if ready.send(built).is_ok()
-            && let Some(pool) = pool
-        {
-            pool.install(|| step_loop(thread_waker(std::thread::current())));
+        let tell = |started| drop(ready.send(started));
+        match ThreadPool::new(threads) {
+            Ok(pool) => {
+                pool.install(|| step_loop(thread_waker(std::thread::current()), &tell));
+            }
+            Err(error) => tell(Err(threads_error(error.to_string()))),
         }
     };
-    let threads_error = |error: String| EngineError::Threads(error);
     let join = std::thread::Builder::new()
         .name("mortise-engine".to_owned())
         .spawn(run)
         .map_err(|error| threads_error(error.to_string()))?;
     match started.recv() {
-        Ok(built) => built.map(|()| join).map_err(threads_error),
+        Ok(started) => started.map(|warm_up| (join, warm_up)),
         Err(_) => Err(threads_error(
             "the engine's thread ended at once".to_owned(),
         )),
@@ -279,6 +312,11 @@ impl EngineHandle {
     /// The context length in tokens, prompt and output together.
     pub fn context_length(&self) -> usize {
         self.context_length
+    }
+
+    /// Duration of the warm-up, if there was one.
+    pub fn warm_up_time(&self) -> Option<Duration> {
+        self.warm_up
     }
 
     /// Size of the model's vocabulary.

@@ -24,6 +24,7 @@ mod outbox;
 mod panics;
 mod prefill_chunk;
 mod prompt_lookup;
+mod prompt_scores;
 mod queue;
 mod queue_time;
 mod request;
@@ -34,13 +35,14 @@ mod speculator;
 mod step_loop;
 mod submit_error;
 mod waker;
+mod warm_up;
 
 pub use beam_params::{BEAMS_MAX, BeamParams, EarlyStopping};
 pub use config::{EngineConfig, EngineError, FaultPoint, Speculation};
 pub use constraint::{Constraint, ConstraintError, MaskStep, blocking_poll};
 pub use event::{
-    FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent, TokenLogprobs,
-    TokenStream,
+    FinishReason, GeneratedToken, PromptLogprobs, PromptToken, SequenceError, SequenceUsage,
+    TokenEvent, TokenLogprobs, TokenStream,
 };
 pub use fair_queue::Share;
 pub use forward::{DeviceLogits, ForwardPass};

@@ -12,7 +12,7 @@ use crate::fair_queue::Share;
 pub struct SequenceRequest {
     /// The prompt; at least one token, each below the vocabulary size.
     pub prompt: Vec<u32>,
-    /// Most tokens to generate, at least 1. The context length bounds it further.
+    /// Most tokens to generate, at least 1, or at least 0 with `prompt_logprobs`. The context length bounds it further.
     pub max_tokens: u32,
     /// Tokens that end the sequence. They are not emitted.
     pub stop_tokens: Vec<u32>,
@@ -20,6 +20,9 @@ pub struct SequenceRequest {
     pub sampling: SamplingParams,
     /// Log-probabilities to report with each token.
     pub logprobs: Option<LogprobParams>,
+    /// Log-probabilities to report of the prompt's own tokens. The prompt is then computed whole: of a prefix that is
+    /// cached, no logits are known.
+    pub prompt_logprobs: Option<LogprobParams>,
     /// Higher priorities are admitted first, and preempt lower ones where room is short. 0 is normal.
     pub priority: i32,
     /// Tenant, weight and key for fair queuing among equal priorities.
@@ -106,24 +109,27 @@ impl Default for SamplingParams {
 /// Reported log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogprobParams {
-    /// Number of likeliest tokens to report beside the sampled one, at most 20.
+    /// Number of likeliest tokens to report beside the token itself, at most 20.
     pub top: u8,
 }
 
-/// Most log-probabilities reported beside the sampled one.
+/// Most log-probabilities reported beside that of the token itself.
 const LOGPROBS_MAX: u8 = 20;
 
 impl SequenceRequest {
     /// Check the bounds above; the error names the one that is broken.
     pub(crate) fn check(&self, vocabulary: usize) -> Result<(), String> {
-        check_extent(&self.prompt, self.max_tokens, vocabulary)?;
-        if let Some(logprobs) = self.logprobs
-            && logprobs.top > LOGPROBS_MAX
-        {
-            return Err(format!(
-                "`top` is {}; it may be at most {LOGPROBS_MAX}",
-                logprobs.top
-            ));
+        check_prompt(&self.prompt, vocabulary)?;
+        if self.prompt_logprobs.is_none() {
+            check_max_tokens(self.max_tokens)?;
+        }
+        for logprobs in [self.logprobs, self.prompt_logprobs].into_iter().flatten() {
+            if logprobs.top > LOGPROBS_MAX {
+                return Err(format!(
+                    "`top` is {}; it may be at most {LOGPROBS_MAX}",
+                    logprobs.top
+                ));
+            }
         }
         self.sampling.check(vocabulary)
     }
@@ -132,13 +138,14 @@ impl SequenceRequest {
 impl BeamRequest {
     /// Check the bounds above, for steps of at most `sequences` sequences.
     pub(crate) fn check(&self, vocabulary: usize, sequences: usize) -> Result<(), String> {
-        check_extent(&self.prompt, self.max_tokens, vocabulary)?;
+        check_prompt(&self.prompt, vocabulary)?;
+        check_max_tokens(self.max_tokens)?;
         self.beams
             .check(self.stop_tokens.len(), vocabulary, sequences)
     }
 }
 
-fn check_extent(prompt: &[u32], max_tokens: u32, vocabulary: usize) -> Result<(), String> {
+fn check_prompt(prompt: &[u32], vocabulary: usize) -> Result<(), String> {
     if prompt.is_empty() {
         return Err("the prompt has no tokens".to_owned());
     }
@@ -147,10 +154,14 @@ fn check_extent(prompt: &[u32], max_tokens: u32, vocabulary: usize) -> Result<()
             "prompt token {token} is not below the vocabulary size {vocabulary}"
         ));
     }
-    if max_tokens == 0 {
-        return Err("`max_tokens` is 0; it must be at least 1".to_owned());
-    }
     Ok(())
+}
+
+fn check_max_tokens(max_tokens: u32) -> Result<(), String> {
+    match max_tokens {
+        0 => Err("`max_tokens` is 0; it must be at least 1".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 impl SamplingParams {

@@ -307,7 +307,7 @@ fn choose(
     draw(candidates, random)
 }
 
-fn no_token(reason: SampleError) -> SequenceError {
+pub(crate) fn no_token(reason: SampleError) -> SequenceError {
     let problem = match reason {
         SampleError::NotNumbers => "the model computed logits that are no numbers",
         SampleError::Impossible => "every token that may follow has probability 0",

@@ -33,6 +33,10 @@ pub(crate) type SequenceId = u64;
 /// Steps for which tenants count as contending after more than one of them had sequences.
 const CONTENTION_STEPS: u64 = 1024;
 
+/// Most rows of logits in a step that are of prompts alone and are sampled from by nobody. Each has a number for every
+/// token of the vocabulary, so that they bound the memory of a step.
+pub(crate) const SCORED_ROWS_MAX: usize = 64;
+
 /// Placeholder of a token that is sampled but not known yet. No vocabulary is as large.
 pub(crate) const PENDING_TOKEN: u32 = u32::MAX;
 
@@ -61,6 +65,8 @@ pub(crate) struct Arrival {
     pub(crate) share: Share,
     /// Most tokens to draft in a step; 0 drafts none.
     pub(crate) draft_max: usize,
+    /// Rows of logits of all tokens of the prompt are wanted.
+    pub(crate) scores_prompt: bool,
 }
 
 /// Tokens of one sequence to be computed in a step.
@@ -73,6 +79,8 @@ pub(crate) struct Slice {
     pub(crate) count: usize,
     /// Whether these are the last known tokens, so that the next one is to be sampled.
     pub(crate) last: bool,
+    /// Rows of logits of all tokens are wanted, which are of the prompt.
+    pub(crate) scored: bool,
     /// Draft tokens behind the known ones. Only a single last token has any.
     pub(crate) draft: Vec<u32>,
 }
@@ -257,6 +265,7 @@ impl Scheduler {
         task.kv.computed = end;
         task.scored = slice.last;
         task.decoding |= slice.last;
+        task.scores_prompt &= !slice.last;
         task.kv.commit(&task.tokens, &mut self.pool);
     }
 

@@ -17,6 +17,7 @@ use crate::decision::Decision;
 use crate::event::{FinishReason, SequenceError, SequenceUsage, TokenEvent};
 use crate::outbox::Outbox;
 use crate::panics::panicked;
+use crate::prompt_scores::PromptScores;
 use crate::queue::QueuePlace;
 use crate::request::{LogprobParams, SequenceRequest};
 use crate::sampler::Sampler;
@@ -42,6 +43,7 @@ pub(crate) struct Sequence {
     stop_tokens: Vec<u32>,
     sampler: Sampler,
     logprobs: Option<LogprobParams>,
+    prompt_scores: Option<PromptScores>,
     vocabulary: usize,
     constraint: ConstraintState,
     /// Holds at most the events of two steps: while it holds any, only tokens that are in flight
@@ -71,6 +73,7 @@ impl Sequence {
             stop_tokens: request.stop_tokens,
             sampler: Sampler::new(request.sampling, &request.prompt),
             logprobs: request.logprobs,
+            prompt_scores: request.prompt_logprobs.map(PromptScores::new),
             vocabulary,
             constraint: ConstraintState::new(request.constraint, vocabulary, waker),
             outbox,
@@ -140,6 +143,26 @@ impl Sequence {
         }
         // Masks behind draft tokens are computed only once the drafts are accepted.
         wanted.resize(end, WantedLogits::All);
+    }
+
+    /// Report tokens of the prompt, whose tokens are `prompt`, from rows of logits from position `first` on.
+    pub(crate) fn score_prompt(&mut self, prompt: &[u32], first: usize, rows: &[&[f32]]) {
+        let Some(scores) = &mut self.prompt_scores else {
+            return;
+        };
+        let report = AssertUnwindSafe(|| scores.report(prompt, first, rows));
+        match catch_unwind(report).unwrap_or_else(|panic| Err(sampling_panic(panic.as_ref()))) {
+            Ok(tokens) if tokens.is_empty() || self.ended => {}
+            Ok(tokens) => self.outbox.push(TokenEvent::Prompt(tokens)),
+            Err(error) => self.end(TokenEvent::Failed(error)),
+        }
+    }
+
+    /// End behind the prompt, `cached` tokens of which were found in the cache, if no token is to follow.
+    pub(crate) fn end_with_prompt(&mut self, cached: usize) {
+        if self.prompt >= self.tokens_max {
+            self.finish(FinishReason::Length, cached);
+        }
     }
 
     /// The mask of the next token, if it is ready and allows any. Failures are found again, and

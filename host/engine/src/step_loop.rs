@@ -86,7 +86,7 @@ pub(crate) enum Submitted {
 #[derive(Default)]
 struct ForwardOutput {
     /// Logits, or what was searched of them, with the slices that they belong to: each slice has a row
-    /// for its last known token and one for each draft token.
+    /// for its last known token and one for each draft token, or one for each token of a prompt that is scored.
     rows: Vec<(Vec<Slice>, Scores)>,
     /// Sequences that failed even when computed alone, with the error.
     failed: Vec<(SequenceId, String)>,
@@ -185,6 +185,7 @@ impl StepLoop {
             salt: Salt::new(request.salt.clone(), adapter),
             share: request.share.clone(),
             draft_max: self.draft_max,
+            scores_prompt: request.prompt_logprobs.is_some(),
             prompt: Vec::new(),
         };
         let vocabulary = self.model.vocabulary();
@@ -323,7 +324,7 @@ impl StepLoop {
             let mut wanted = Vec::new();
             for slice in slices {
                 match sequences.get_mut(&slice.id) {
-                    Some(sequence) if slice.last => {
+                    Some(sequence) if slice.last && !slice.scored => {
                         sequence.wanted_logits(rows(slice), &mut wanted)
                     }
                     _ => wanted.extend((0..rows(slice)).map(|_| WantedLogits::All)),
@@ -361,6 +362,7 @@ impl StepLoop {
                 first_position: slice.first,
                 block_table: self.scheduler.blocks(slice.id),
                 logits: match (slice.last, slice.draft.is_empty()) {
+                    _ if slice.scored => LogitRows::All,
                     (false, _) => LogitRows::None,
                     (true, true) => LogitRows::Last,
                     (true, false) => LogitRows::All,
@@ -442,5 +444,16 @@ fn catch_panic<T>(call: impl FnOnce() -> Result<T, InputError>) -> Result<T, Str
 
 /// Rows of logits of a slice.
 fn rows(slice: &Slice) -> usize {
-    usize::from(slice.last) + slice.draft.len()
+    match slice.scored {
+        true => slice.count,
+        false => usize::from(slice.last) + slice.draft.len(),
+    }
+}
+
+/// Rows of logits of a slice that are of the prompt alone. They come first.
+fn scored_rows(slice: &Slice) -> usize {
+    match slice.scored {
+        true => slice.count - usize::from(slice.last),
+        false => 0,
+    }
 }

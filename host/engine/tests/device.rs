@@ -26,6 +26,7 @@ fn read(mut stream: TokenStream) -> Vec<u32> {
     loop {
         match next(&mut stream) {
             TokenEvent::Token(token) => tokens.push(token.id),
+            TokenEvent::Prompt(told) => panic!("nobody asked for {told:?}"),
             TokenEvent::Finished { .. } => return tokens,
             TokenEvent::Failed(error) => panic!("{error}"),
         }

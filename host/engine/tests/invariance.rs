@@ -90,6 +90,7 @@ fn read(mut stream: TokenStream) -> (Vec<String>, SequenceUsage) {
                 tokens.push(format!("{:?}", bits.collect::<Vec<_>>()));
             }
             TokenEvent::Finished { usage, .. } => return (tokens, usage),
+            TokenEvent::Prompt(told) => panic!("nobody asked for {told:?}"),
             TokenEvent::Failed(error) => panic!("{error}"),
         }
     }

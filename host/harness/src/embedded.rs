@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use mortise_models::ModelFiles;
-use mortise_plugin::{HostConfig, Kind, PluginHost};
+use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
 use mortise_plugin_manager::PluginConfig;
 use serde_json::{Map, Value};
 
@@ -71,6 +71,15 @@ pub fn model_template(text: ModelFiles) -> anyhow::Result<PluginUnderTest> {
         }
     }
     bail!("the program has no chat template of its own")
+}
+
+/// The component of the embedded plugin of a kind; none for a kind without one.
+pub fn default_plugin(kind: Kind) -> Option<Vec<u8>> {
+    let mut sources = mortise_bundle::plugins().into_iter();
+    sources.find_map(|source| match source {
+        ComponentSource::Embedded { name, wasm, .. } if name == kind.as_str() => Some(wasm),
+        _ => None,
+    })
 }
 
 impl std::fmt::Debug for GoldenCases {

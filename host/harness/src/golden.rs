@@ -292,7 +292,11 @@ impl Case {
                 }
                 match kind {
                     Kind::OutputParser => check_pieces(&harness, &self.input, &said, budget),
-                    Kind::ChatTemplate | Kind::Grammar | Kind::Policy | Kind::Tool => Ok(()),
+                    Kind::ChatTemplate
+                    | Kind::Grammar
+                    | Kind::Policy
+                    | Kind::Tool
+                    | Kind::Guardrail => Ok(()),
                 }
             }
         }

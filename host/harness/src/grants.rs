@@ -80,16 +80,22 @@ impl TestGrants {
     pub fn check(&self, component: &Component) -> anyhow::Result<()> {
         let has = |kinds: &[Kind]| component.kinds().iter().any(|kind| kinds.contains(kind));
         ensure!(
-            self.origins.is_empty() || has(&[Kind::Policy, Kind::Tool]),
-            "--allow-origin: only a policy or a tool can send HTTP requests"
+            self.origins.is_empty() || has(&[Kind::Policy, Kind::Tool, Kind::Guardrail]),
+            "--allow-origin: only a policy, a tool or a guardrail can send HTTP requests"
         );
         ensure!(
             self.secrets.is_empty() || has(&[Kind::Policy]),
             "--secret: only a policy can be granted secrets"
         );
         ensure!(
-            self.now.is_none() || has(&[Kind::ChatTemplate, Kind::Policy, Kind::Tool]),
-            "--now: only a chat template, a policy or a tool is told the time"
+            self.now.is_none()
+                || has(&[
+                    Kind::ChatTemplate,
+                    Kind::Policy,
+                    Kind::Tool,
+                    Kind::Guardrail
+                ]),
+            "--now: only a chat template, a policy, a tool or a guardrail is told the time"
         );
         Ok(())
     }

@@ -8,18 +8,19 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use mortise_models::ModelFiles;
 use mortise_plugin::{
-    Decision, Facts, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup, Segment,
-    TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
+    Decision, Facts, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup, Rewrite, Segment,
+    SystemPlace, TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
 };
 use mortise_plugin_manager::{AuthConfig, LoadedPlugins, ModelFacts};
 use mortise_service::{
-    Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RoutingKey, RunTool,
-    check_grammar, parse_text, render_template,
+    Chunking, DecidePolicy, GuardAnswer, OfflineError, RequestId, RequestPlugins, RoutingKey,
+    RunTool, check_grammar, parse_text, render_template,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::grants::Moment;
+use crate::guardrail;
 
 /// The route that plugins are asked about where an input names none.
 const ROUTE: &str = "/v1/chat/completions";
@@ -31,6 +32,7 @@ pub struct Harness {
     plugins: RequestPlugins,
     policies: Vec<Arc<dyn DecidePolicy>>,
     tools: Vec<Arc<dyn RunTool>>,
+    guardrails: Vec<Arc<dyn GuardAnswer>>,
     request: RequestId,
     /// Date for templates where a request names none.
     today: String,
@@ -75,6 +77,7 @@ impl Harness {
                 .select(&key),
             policies: bound.policies(),
             tools: bound.tools(),
+            guardrails: bound.guardrails(),
             request: Arc::from("offline"),
             today: now.today(),
             until: None,
@@ -105,6 +108,12 @@ impl Harness {
             Kind::Grammar => self.grammar(request),
             Kind::Policy => self.policy(request),
             Kind::Tool => self.tool(request),
+            Kind::Guardrail => self.wait(guardrail::ask(
+                &self.guardrails,
+                &self.request,
+                &self.text.name,
+                read(request)?,
+            ))?,
         }
     }
 
@@ -497,6 +506,7 @@ fn decision(decision: Decision) -> Value {
             "server_tools": tool_grant(allow.server_tools),
             "headers": object(allow.headers),
             "lease": allow.lease,
+            "rewrites": allow.rewrites.into_iter().map(rewrite).collect::<Map<_, _>>(),
         }}),
         Decision::Deny(deny) => json!({"deny": {
             "status": deny.status,
@@ -507,6 +517,24 @@ fn decision(decision: Decision) -> Value {
             "headers": object(deny.headers),
         }}),
     }
+}
+
+fn rewrite(rewrite: Rewrite) -> (String, Value) {
+    let name = rewrite.name().to_owned();
+    let value = match rewrite {
+        Rewrite::System { text, place } => {
+            let place = match place {
+                SystemPlace::IfAbsent => "if_absent",
+                SystemPlace::Before => "before",
+                SystemPlace::Instead => "instead",
+            };
+            json!({"text": text, "place": place})
+        }
+        Rewrite::MaxTokens(limit) => json!(limit),
+        Rewrite::Model(name) => json!(name),
+        Rewrite::Temperature(value) => json!(value),
+    };
+    (name, value)
 }
 
 fn tool_grant(grant: ToolGrant) -> Value {

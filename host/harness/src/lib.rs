@@ -6,6 +6,7 @@ mod demo;
 mod embedded;
 mod golden;
 mod grants;
+mod guardrail;
 mod harness;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use mortise_plugin_manager::Prove;
 
 pub use console::{print, print_json, read};
 pub use demo::model_files;
-pub use embedded::{GoldenCases, model_template};
+pub use embedded::{GoldenCases, default_plugin, model_template};
 pub use golden::{
     Budget, Case, PluginUnderTest, carried, check_number, check_pieces, checked, difference, prove,
     shortened,
@@ -24,5 +25,5 @@ pub use harness::Harness;
 
 /// The check that plugin files must pass before they serve: the golden cases that they carry.
 pub fn golden_cases() -> Prove {
-    Arc::new(|host, component, within| prove(host, component, within).map(drop))
+    Arc::new(prove)
 }

@@ -24,5 +24,5 @@ pub use entries::{Entry, Source};
 pub use error::LibraryError;
 pub use library::{
     About, Access, Appending, Changed, Library, LibraryConfig, PullState, PullStatus, Receiving,
-    Ties, UploadOrder, UploadStatus,
+    Ties, UploadFile, UploadOrder, UploadStatus,
 };

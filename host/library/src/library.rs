@@ -25,7 +25,7 @@ use self::pulls::Pulls;
 pub use self::pulls::{PullState, PullStatus};
 pub use self::receive::{About, Receiving};
 use self::uploads::Uploads;
-pub use self::uploads::{Appending, UploadOrder, UploadStatus};
+pub use self::uploads::{Appending, UploadFile, UploadOrder, UploadStatus};
 
 /// Callers who may pull and delete models on the routes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

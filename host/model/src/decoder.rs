@@ -10,7 +10,7 @@ use mortise_kernels::linear::{Activations, LogitScale, Scores, WantedLogits};
 use crate::batch::Batch;
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
-use crate::folder::ModelFolder;
+use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::input::ModelInput;
 use crate::kv_cache::{BLOCK_TOKENS, CachePlan, KvCache};
 use crate::layers::Layer;
@@ -77,6 +77,41 @@ impl Model {
         precision: WeightPrecision,
     ) -> Result<Self, ModelError> {
         Self::load_parts(folder, precision, false)
+    }
+
+    /// Read a model that computes logits of a few tokens only, with the rows of the head for these. Tokens that the
+    /// model does not know are refused.
+    pub(crate) fn load_for_tokens(
+        folder: &ModelFolder,
+        precision: WeightPrecision,
+        tokens: &[u32],
+    ) -> Result<(Self, Vec<f32>), ModelError> {
+        let model = Self::load_headless(folder, precision)?;
+        let spec = &model.spec;
+        if let Some(token) = tokens.iter().find(|id| **id as usize >= spec.vocabulary) {
+            return Err(ModelError::Field {
+                file: CONFIG_FILE.to_owned(),
+                field: "vocab_size".to_owned(),
+                problem: format!("is {}; the tokenizer has token {token}", spec.vocabulary),
+            });
+        }
+        let rows = match &model.vocabulary {
+            Vocabulary::Apart(table, _) if spec.tied_embeddings => table.gather(tokens),
+            Vocabulary::Tied(matrix) => matrix.gather(tokens),
+            Vocabulary::Apart(..) => {
+                let checkpoint = Checkpoint::open(folder)?;
+                let names = spec.architecture.family().names;
+                let loader = Loader {
+                    checkpoint: &checkpoint,
+                    spec,
+                    names,
+                    precision: precision.of_vocabulary(),
+                };
+                let head = loader.table(names.head, spec.vocabulary, spec.hidden)?;
+                head.gather(tokens)
+            }
+        };
+        Ok((model, rows))
     }
 
     fn load_parts(

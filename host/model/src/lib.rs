@@ -37,7 +37,9 @@ mod mxfp4;
 mod names;
 mod norm;
 mod pooling;
+mod prompts;
 mod rearrange;
+mod reranker;
 mod rope;
 mod shards;
 mod spec;
@@ -49,7 +51,7 @@ pub use checkpoint::vocabulary_size;
 pub use decoder::{EmbedError, Logits, Model};
 pub use device::{DeviceModel, DeviceSettings, TokenSource};
 pub use embedder::{Embedder, EmbedderOptions};
-pub use encoder::{Encoder, EncoderSpec};
+pub use encoder::{Encoder, EncoderFamily, EncoderSpec, EncoderText};
 pub use error::{InputError, ModelError};
 pub use file_bytes::FileBytes;
 pub use folder::ModelFolder;
@@ -61,6 +63,8 @@ pub use mortise_cuda::sample::{
     Adjustment, LogprobReport, SampleError, SampleParams, SampledToken,
 };
 pub use pooling::{Pooling, PoolingSpec};
+pub use prompts::{EmbeddingPrompts, PromptError, PromptUse};
+pub use reranker::{Reranker, RerankerKind};
 pub use rope::{RopeScaling, RopeSpec};
 pub use spec::{
     Architecture, AttentionSpec, ExpertsSpec, FeedForwardSpec, LatentSpec, LayerSpec, ModelSpec,

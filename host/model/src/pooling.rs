@@ -113,6 +113,11 @@ fn check_modules(modules: &[Fields]) -> Result<bool, ModelError> {
 /// The one mode that is set: by its name, or by a flag of each mode.
 fn read_modes(config: &Fields) -> Result<Pooling, ModelError> {
     const MODE: &str = "pooling_mode";
+    const PROMPT: &str = "include_prompt";
+    if config.flag(PROMPT)? == Some(false) {
+        let problem = "is false; the rows of a prompt are pooled with those of its text";
+        return Err(config.wrong(PROMPT, problem));
+    }
     let unsupported = "asks for a pooling that is not supported";
     if let Some(mode) = config.text(MODE)? {
         return match mode {

@@ -47,8 +47,21 @@ pub struct ModelConfig {
     pub loras: Vec<AdapterConfig>,
     /// Overrides of pooling and normalisation. A decoder with a pooling makes embeddings.
     pub embedding: EmbedderOptions,
+    /// Instructions for texts of an embedding model, beside those of its files.
+    pub prompts: BTreeMap<String, String>,
+    /// Name of the instruction where nothing is said about a text.
+    pub default_prompt: Option<String>,
+    /// A decoder that is asked whether a text is relevant.
+    pub rank: Option<RankConfig>,
     /// When it is loaded and unloaded, and how it is listed.
     pub lifecycle: ModelLifecycle,
+}
+
+/// A decoder that scores pairs of texts by its answer, yes or no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankConfig {
+    /// Task that it is given.
+    pub instruction: String,
 }
 
 /// Source of a model's definition.
@@ -127,6 +140,9 @@ impl ModelConfig {
             draft: None,
             loras: Vec::new(),
             embedding: EmbedderOptions::default(),
+            prompts: BTreeMap::new(),
+            default_prompt: None,
+            rank: None,
             lifecycle: ModelLifecycle::default(),
         }
     }

@@ -21,14 +21,18 @@ pub mod limits;
 mod local;
 mod local_embedder;
 mod local_loader;
+mod local_reranker;
 mod model;
 mod output;
 mod placement;
 mod replicas;
+mod rerank_runtime;
 mod script;
 mod scripted;
 mod scripted_conversation;
 mod start;
+mod text_queue;
+mod text_reranker;
 mod token_runtime;
 mod upstream_config;
 mod weights;
@@ -43,7 +47,9 @@ pub use aliases::{
 };
 pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
 pub use child_config::{ChildConfig, RestartPolicy};
-pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Origin, Quantize};
+pub use config::{
+    DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Origin, Quantize, RankConfig,
+};
 pub use conversation_runtime::{
     ConversationRequest, ConversationRuntime, Ended, OutputEvent, OutputFormat, OutputStream,
     RenderedRequest, RuntimeEnd, RuntimeError, Sampling, ToolUse,
@@ -58,12 +64,14 @@ pub use local_loader::LocalLoader;
 pub use model::{
     Capability, Generator, Listing, Model, RenderedGenerator, TextEmbedder, TokenGenerator,
 };
-pub use mortise_model::GenerationConfig;
+pub use mortise_model::{EmbeddingPrompts, GenerationConfig, PromptError, PromptUse};
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
 pub use placement::{Placed, Placement, start_engine};
+pub use rerank_runtime::{RerankRuntime, ScoreFuture};
 pub use script::{Script, ScriptKind, ScriptLine};
 pub use scripted::{DecodeTokens, EncodeText, ScriptCodec, Scripted};
 pub use scripted_conversation::ScriptedConversation;
+pub use text_reranker::{PairForm, TextReranker, USUAL_INSTRUCTION};
 pub use token_runtime::{AdapterBase, TokenRuntime};
 pub use upstream_config::{
     ApiKey, BadApiKey, BadBaseUrl, BaseUrl, Dispatch, HealthCheck, MaxTokensField, Rendering,

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
+use mortise_model::{EmbeddingPrompts, ModelFolder};
+use mortise_tokenizer::Tokenizer;
 
 use crate::adapters::Adapters;
 use crate::config::{EngineSettings, ModelConfig};
@@ -17,6 +20,7 @@ use crate::replicas::Replicas;
 use crate::script::ScriptKind;
 use crate::scripted_conversation::ScriptedConversation;
 use crate::start::{ModelRuntime, start_runtime};
+use crate::text_reranker::TextReranker;
 use crate::token_runtime::TokenRuntime;
 use crate::weights::LoadedWeights;
 
@@ -130,6 +134,41 @@ fn adapters(config: &ModelConfig, runtime: &dyn TokenRuntime) -> anyhow::Result<
     Ok(Arc::new(adapters))
 }
 
+/// Give a model a runtime that generates no text.
+fn add_runtime(
+    model: &mut Model,
+    runtime: ModelRuntime,
+    tokenizer: Arc<Tokenizer>,
+    config: &ModelConfig,
+    folder: &ModelFolder,
+) -> anyhow::Result<()> {
+    match runtime {
+        ModelRuntime::Tokens(_) => {}
+        ModelRuntime::Embeddings(runtime) => {
+            model.embedder = Some(TextEmbedder {
+                runtime,
+                tokenizer,
+                prompts: prompts(config, folder)?,
+            });
+        }
+        ModelRuntime::Reranker(runtime, form) => {
+            model.reranker = Some(TextReranker {
+                runtime,
+                tokenizer,
+                form,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Instructions of an embedding model: those of its files, and the operator's before them.
+fn prompts(config: &ModelConfig, folder: &ModelFolder) -> anyhow::Result<Arc<EmbeddingPrompts>> {
+    let read = EmbeddingPrompts::read(folder)?;
+    let all = read.with(&config.prompts, config.default_prompt.as_deref());
+    Ok(Arc::new(all.context("`default_prompt` cannot be used")?))
+}
+
 /// So many runtimes as one, the first of which has been started.
 fn replicas(
     first: Arc<dyn TokenRuntime>,
@@ -140,7 +179,7 @@ fn replicas(
     while runtimes.len() < count {
         match start()? {
             ModelRuntime::Tokens(runtime) => runtimes.push(runtime),
-            ModelRuntime::Embeddings(_) => break,
+            ModelRuntime::Embeddings(_) | ModelRuntime::Reranker(..) => break,
         }
     }
     Ok(Replicas::of(runtimes))
@@ -171,6 +210,8 @@ impl LoadModel for LocalLoader {
                 architecture: String::new(),
                 generator: Some(Generator::Conversation(runtime)),
                 embedder: None,
+                reranker: None,
+                loaded_at: Instant::now(),
             });
         }
         let settled = self.settled(config, overrides)?;
@@ -180,34 +221,37 @@ impl LoadModel for LocalLoader {
             let (source, weights) = (&self.source, &self.weights);
             start_runtime(&settled.config, &files, context, engine, source, weights)
         };
-        let (generator, embedder) = match start()? {
+        let mut model = Model {
+            name: config.name.clone(),
+            architecture: files.architecture.clone(),
+            generator: None,
+            embedder: None,
+            reranker: None,
+            loaded_at: Instant::now(),
+        };
+        let first = start()?;
+        anyhow::ensure!(
+            matches!(first, ModelRuntime::Tokens(_))
+                || settled.replicas == 1 && overrides.kv_type == Override::Keep,
+            "the model generates no text: it has one runtime and no KV cache; leave \
+             `replicas` and `kv_type` out"
+        );
+        let tokenizer = Arc::clone(&files.tokenizer);
+        match first {
             ModelRuntime::Tokens(first) => {
                 let runtime = replicas(first, settled.replicas, start)?;
                 let generator = TokenGenerator {
                     adapters: adapters(&settled.config, &*runtime)?,
                     runtime,
-                    tokenizer: Arc::clone(&files.tokenizer),
+                    tokenizer,
                     vocabulary_size: files.vocabulary_size,
                     generation: files.defaults,
                 };
-                (Some(Generator::Tokens(generator)), None)
+                model.generator = Some(Generator::Tokens(generator));
             }
-            ModelRuntime::Embeddings(runtime) => {
-                anyhow::ensure!(
-                    settled.replicas == 1 && overrides.kv_type == Override::Keep,
-                    "the model makes embeddings: it has one runtime and no KV cache; leave \
-                     `replicas` and `kv_type` out"
-                );
-                let tokenizer = Arc::clone(&files.tokenizer);
-                (None, Some(TextEmbedder { runtime, tokenizer }))
-            }
-        };
-        let model = Model {
-            name: config.name.clone(),
-            architecture: files.architecture,
-            generator,
-            embedder,
-        };
+            other => add_runtime(&mut model, other, tokenizer, &settled.config, &files.folder)?,
+        }
+        model.loaded_at = Instant::now();
         tracing::info!(
             model = model.name,
             folder = files.folder.name(),

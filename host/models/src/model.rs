@@ -1,10 +1,10 @@
 //! The descriptor of a model: its names, its capabilities, and the runtimes behind them.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mortise_engine::EngineLoad;
-use mortise_model::GenerationConfig;
+use mortise_model::{EmbeddingPrompts, GenerationConfig};
 use mortise_tokenizer::Tokenizer;
 
 use crate::adapters::{AdapterError, Adapters};
@@ -12,6 +12,7 @@ use crate::catalogue::Named;
 use crate::config::ModelConfig;
 use crate::conversation_runtime::ConversationRuntime;
 use crate::embedding_runtime::EmbeddingRuntime;
+use crate::text_reranker::TextReranker;
 use crate::token_runtime::TokenRuntime;
 
 /// Names of a model, and what lists of models show of it, loaded or not.
@@ -72,6 +73,10 @@ pub struct Model {
     pub generator: Option<Generator>,
     /// Computes embeddings.
     pub embedder: Option<TextEmbedder>,
+    /// Scores pairs of texts.
+    pub reranker: Option<TextReranker>,
+    /// When it was loaded.
+    pub loaded_at: Instant,
 }
 
 /// Something that a model can do.
@@ -81,6 +86,8 @@ pub enum Capability {
     Generate,
     /// Compute embeddings of texts.
     Embed,
+    /// Score pairs of texts.
+    Rerank,
 }
 
 impl Capability {
@@ -89,6 +96,7 @@ impl Capability {
         match self {
             Self::Generate => "generate",
             Self::Embed => "embed",
+            Self::Rerank => "rerank",
         }
     }
 }
@@ -139,6 +147,8 @@ pub struct TextEmbedder {
     pub runtime: Arc<dyn EmbeddingRuntime>,
     /// Text to tokens.
     pub tokenizer: Arc<Tokenizer>,
+    /// Instructions that stand before texts.
+    pub prompts: Arc<EmbeddingPrompts>,
 }
 
 impl Model {
@@ -146,7 +156,8 @@ impl Model {
     pub fn capabilities(&self) -> Vec<Capability> {
         let generate = self.generator.as_ref().map(|_| Capability::Generate);
         let embed = self.embedder.as_ref().map(|_| Capability::Embed);
-        generate.into_iter().chain(embed).collect()
+        let rerank = self.reranker.as_ref().map(|_| Capability::Rerank);
+        generate.into_iter().chain(embed).chain(rerank).collect()
     }
 
     /// Its adapters; `None` if its runtime takes none.
@@ -160,12 +171,16 @@ impl Model {
     /// Tokens that a prompt and its answer, or a text to embed, may have; `None` if only the runtime
     /// knows.
     pub fn context_length(&self) -> Option<usize> {
-        match (&self.generator, &self.embedder) {
-            (Some(Generator::Tokens(tokens)), _) => Some(tokens.runtime.context_length()),
-            (Some(Generator::Conversation(runtime)), _) => runtime.context_length(),
-            (Some(Generator::Rendered(rendered)), _) => rendered.runtime.context_length(),
-            (None, Some(embedder)) => Some(embedder.runtime.context_length()),
-            (None, None) => None,
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => Some(tokens.runtime.context_length()),
+            Some(Generator::Conversation(runtime)) => runtime.context_length(),
+            Some(Generator::Rendered(rendered)) => rendered.runtime.context_length(),
+            None => {
+                let embedder = self.embedder.as_ref();
+                let embeds = embedder.map(|embedder| embedder.runtime.context_length());
+                let reranker = self.reranker.as_ref();
+                embeds.or_else(|| reranker.map(|reranker| reranker.runtime.context_length()))
+            }
         }
     }
 
@@ -195,10 +210,11 @@ impl Model {
 
     /// Counters and gauges of the model's runtime.
     pub fn load(&self) -> EngineLoad {
-        match (&self.generator, &self.embedder) {
-            (Some(generator), _) => generator.load(),
-            (None, Some(embedder)) => embedder.runtime.load(),
-            (None, None) => EngineLoad::default(),
+        match (&self.generator, &self.embedder, &self.reranker) {
+            (Some(generator), ..) => generator.load(),
+            (None, Some(embedder), _) => embedder.runtime.load(),
+            (None, None, Some(reranker)) => reranker.runtime.load(),
+            (None, None, None) => EngineLoad::default(),
         }
     }
 }

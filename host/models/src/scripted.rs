@@ -59,6 +59,11 @@ impl Scripted {
         if request.prompt.is_empty() {
             return Err(SubmitError::Invalid("the prompt has no tokens".to_owned()));
         }
+        if request.prompt_logprobs.is_some() {
+            return Err(SubmitError::Invalid(
+                "a script has no log-probabilities of its prompts".to_owned(),
+            ));
+        }
         if request.max_tokens == 0 {
             return Err(SubmitError::Invalid(
                 "max_tokens is 0; at least 1 is needed".to_owned(),

@@ -6,16 +6,19 @@ use anyhow::Context as _;
 use mortise_engine::{
     BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
-use mortise_model::Embedder;
+use mortise_model::{Embedder, EmbedderOptions, Reranker, RerankerKind};
 
 use crate::config::{EngineSettings, ModelConfig};
 use crate::device_choice::DeviceChoice;
 use crate::embedding_runtime::EmbeddingRuntime;
 use crate::files::{ModelFiles, ModelSource};
 use crate::local_embedder::LocalEmbedder;
+use crate::local_reranker::LocalReranker;
 use crate::placement::{Placed, Placement, start_engine};
+use crate::rerank_runtime::RerankRuntime;
 use crate::script::Script;
 use crate::scripted::{ScriptCodec, Scripted};
+use crate::text_reranker::{PairForm, USUAL_INSTRUCTION};
 use crate::token_runtime::{AdapterBase, TokenRuntime};
 use crate::weights::LoadedWeights;
 
@@ -47,9 +50,20 @@ fn start(
     if let Some(script) = &config.script {
         return Ok(scripted(script, files));
     }
+    let ranks = match &config.rank {
+        Some(_) => Some(RerankerKind::Decoder),
+        None => Reranker::describes(&files.folder)?,
+    };
+    if let Some(kind) = ranks {
+        return reranker(config, kind, files, max_context, &engine);
+    }
     if Embedder::describes(&files.folder, config.embedding)? {
         return embedder(config, files, max_context, &engine);
     }
+    anyhow::ensure!(
+        config.prompts.is_empty() && config.default_prompt.is_none(),
+        "`prompts` are set and the model makes no embeddings; set `pooling` too"
+    );
     anyhow::ensure!(
         config.embedding.normalised.is_none(),
         "`normalize` is set and the model makes no embeddings; set `pooling` too"
@@ -68,7 +82,12 @@ fn start(
         })
     };
     let Placed { engine, device } = start_engine(&files.folder, placement, on_processor)?;
-    tracing::info!(model = config.name, device, "engine started");
+    tracing::info!(
+        model = config.name,
+        device,
+        warm_up_ms = engine.warm_up_time().map(|time| time.as_secs_f64() * 1e3),
+        "engine started"
+    );
     Ok(ModelRuntime::Tokens(Arc::new(LocalEngine {
         engine,
         max_context,
@@ -92,14 +111,7 @@ fn embedder(
     max_context: usize,
     engine: &EngineSettings,
 ) -> anyhow::Result<ModelRuntime> {
-    anyhow::ensure!(
-        config.loras.is_empty(),
-        "`loras` are set and the model generates no text; adapters of embedding models are not supported"
-    );
-    anyhow::ensure!(
-        config.draft.is_none(),
-        "`draft_model` is set and the model generates no text to guess"
-    );
+    without_text(config)?;
     let embedder = LocalEmbedder::open(
         &files.folder,
         config.precision(),
@@ -108,6 +120,52 @@ fn embedder(
         engine.engine.max_queue,
     )?;
     Ok(ModelRuntime::Embeddings(Arc::new(embedder)))
+}
+
+/// Refuse settings of models that generate text.
+fn without_text(config: &ModelConfig) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        config.loras.is_empty(),
+        "`loras` are set and the model generates no text; adapters of embedding models are not supported"
+    );
+    anyhow::ensure!(
+        config.draft.is_none(),
+        "`draft_model` is set and the model generates no text to guess"
+    );
+    Ok(())
+}
+
+fn reranker(
+    config: &ModelConfig,
+    kind: RerankerKind,
+    files: &ModelFiles,
+    max_context: usize,
+    engine: &EngineSettings,
+) -> anyhow::Result<ModelRuntime> {
+    without_text(config)?;
+    anyhow::ensure!(
+        config.embedding == EmbedderOptions::default()
+            && config.prompts.is_empty()
+            && config.default_prompt.is_none(),
+        "the model ranks and makes no embeddings; leave `pooling`, `normalize`, `prompts` and `default_prompt` out"
+    );
+    let (form, answers) = match kind {
+        RerankerKind::Encoder => (PairForm::joined(&files.tokenizer)?, None),
+        RerankerKind::Decoder => {
+            let rank = config.rank.as_ref();
+            let task = rank.map_or(USUAL_INSTRUCTION, |rank| &rank.instruction);
+            let (form, answers) = PairForm::asked(&files.tokenizer, task)?;
+            (form, Some(answers))
+        }
+    };
+    let runtime = LocalReranker::open(
+        &files.folder,
+        config.precision(),
+        answers,
+        max_context,
+        engine.engine.max_queue,
+    )?;
+    Ok(ModelRuntime::Reranker(Arc::new(runtime), form))
 }
 
 /// The device and the engine of a model; speculative decoding with a draft model, and adapters, need the
@@ -147,6 +205,8 @@ pub(crate) enum ModelRuntime {
     Tokens(Arc<dyn TokenRuntime>),
     /// Texts in, vectors out.
     Embeddings(Arc<dyn EmbeddingRuntime>),
+    /// Pairs of texts in, scores out.
+    Reranker(Arc<dyn RerankRuntime>, PairForm),
 }
 
 impl std::fmt::Debug for ModelRuntime {
@@ -154,6 +214,7 @@ impl std::fmt::Debug for ModelRuntime {
         formatter.write_str(match self {
             Self::Tokens(_) => "ModelRuntime::Tokens",
             Self::Embeddings(_) => "ModelRuntime::Embeddings",
+            Self::Reranker(..) => "ModelRuntime::Reranker",
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mortise_plugin::{Component, HeaderGrant, HttpGrant, Kind, Limits, Secret};
 use serde_json::{Map, Value, json};
 
-use crate::config::{AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig};
+use crate::config::{AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, Watch};
 use crate::declared::Declared;
 use crate::error::PluginSetError;
 use crate::granted_secrets::{granted_secrets, with_ids};
@@ -23,9 +23,9 @@ pub(crate) const EMBEDDED: &str = "embedded";
 #[derive(Clone)]
 pub(crate) struct Assignment {
     pub(crate) kind: Kind,
-    /// The model that it serves; policies and tools serve all within their scope.
+    /// The model that it serves; policies, tools and guardrails serve all within their scope.
     pub(crate) model: Option<String>,
-    /// Routing rules among the requests to its model; empty for policies and tools.
+    /// Routing rules among the requests to its model; empty for policies, tools and guardrails.
     pub(crate) rules: Vec<RoutingRule>,
     pub(crate) component: Arc<Component>,
     /// Index in `[[plugins.bindings]]`, from 0, if a binding made the assignment.
@@ -39,8 +39,12 @@ pub(crate) struct Assignment {
     pub(crate) secrets: Vec<Secret>,
     /// Request headers that a policy sees.
     pub(crate) headers: HeaderGrant,
+    /// Changes that a policy may make of requests.
+    pub(crate) rewrites: Vec<String>,
+    /// Time of a guardrail's verdicts.
+    pub(crate) watch: Watch,
     pub(crate) limits: Limits,
-    /// Where a policy or a tool may send HTTP requests.
+    /// Where a policy, a tool or a guardrail may send HTTP requests.
     pub(crate) http: HttpGrant,
     pub(crate) on_failure: OnFailure,
     /// The requests that it is for.
@@ -81,6 +85,7 @@ impl PartialEq for Assignment {
             && self.settings == other.settings
             && self.secrets == other.secrets
             && self.headers == other.headers
+            && (&self.rewrites, self.watch) == (&other.rewrites, other.watch)
             && self.limits == other.limits
             && self.ledger == other.ledger
             && self.http == other.http
@@ -90,7 +95,7 @@ impl PartialEq for Assignment {
 }
 
 /// Assignments of a server: policies in the order in which they are asked,
-/// then tools, then the plugins of each model.
+/// then tools, then guardrails in the order in which they look, then the plugins of each model.
 pub(crate) fn assign(
     config: &PluginConfig,
     auth: &AuthConfig,
@@ -104,6 +109,7 @@ pub(crate) fn assign(
     };
     let mut assignments = chooser.policies()?;
     assignments.extend(chooser.tools()?);
+    assignments.extend(chooser.guardrails()?);
     for &model in models {
         for kind in [Kind::ChatTemplate, Kind::OutputParser, Kind::Grammar] {
             assignments.extend(chooser.of_model(kind, model)?);
@@ -230,6 +236,8 @@ impl Chooser<'_> {
             settings: merged(&auth, &own.unwrap_or_default()).to_string(),
             secrets: self.auth.secrets.clone(),
             headers: binding.map(|b| b.headers.clone()).unwrap_or_default(),
+            rewrites: binding.map(|b| b.rewrites.clone()).unwrap_or_default(),
+            watch: Watch::default(),
             limits: self.limits(Kind::Policy, binding),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
@@ -246,21 +254,45 @@ impl Chooser<'_> {
                 Some(_) => self.named(index, binding)?,
                 None => self.unbound(Kind::Tool, None)?,
             };
-            assignments.push(self.tool(component, Some((index, binding))));
+            assignments.push(self.beside(Kind::Tool, component, Some((index, binding))));
         }
+        self.others_of_folder(Kind::Tool, &mut assignments);
+        Ok(assignments)
+    }
+
+    /// Guardrails: those of the bindings by their order, and then those of the folder that no binding names. All
+    /// that concern a request look at it.
+    fn guardrails(&self) -> Result<Vec<Assignment>, PluginSetError> {
+        let mut assignments = Vec::new();
+        let mut bindings: Vec<_> = self.bindings(Kind::Guardrail).collect();
+        bindings.sort_by_key(|(_, binding)| binding.order);
+        for (index, binding) in bindings {
+            let component = match &binding.file {
+                Some(_) => self.named(index, binding)?,
+                None => self.unbound(Kind::Guardrail, None)?,
+            };
+            assignments.push(self.beside(Kind::Guardrail, component, Some((index, binding))));
+        }
+        self.others_of_folder(Kind::Guardrail, &mut assignments);
+        Ok(assignments)
+    }
+
+    /// Add the plugins of the folder that no binding names.
+    fn others_of_folder(&self, kind: Kind, assignments: &mut Vec<Assignment>) {
         let files = self.library.folder.iter();
         for component in files.filter_map(|path| self.library.files.get(path)) {
             let bound =
                 |assignment: &Assignment| assignment.component.origin() == component.origin();
-            if component.kinds().contains(&Kind::Tool) && !assignments.iter().any(bound) {
-                assignments.push(self.tool(Arc::clone(component), None));
+            if component.kinds().contains(&kind) && !assignments.iter().any(bound) {
+                assignments.push(self.beside(kind, Arc::clone(component), None));
             }
         }
-        Ok(assignments)
     }
 
-    fn tool(
+    /// Assignment of a plugin that serves beside others of its kind.
+    fn beside(
         &self,
+        kind: Kind,
         component: Arc<Component>,
         binding: Option<(usize, &BindingConfig)>,
     ) -> Assignment {
@@ -268,7 +300,7 @@ impl Chooser<'_> {
         let binding = binding.map(|(_, binding)| binding);
         let own = binding.map(|binding| &binding.settings);
         Assignment {
-            kind: Kind::Tool,
+            kind,
             model: None,
             rules: Vec::new(),
             ledger: String::new(),
@@ -277,7 +309,9 @@ impl Chooser<'_> {
             settings: merged(&Value::Null, own.unwrap_or(&Value::Null)).to_string(),
             secrets: Vec::new(),
             headers: HeaderGrant::default(),
-            limits: self.limits(Kind::Tool, binding),
+            rewrites: Vec::new(),
+            watch: binding.map(|b| b.watch).unwrap_or_default(),
+            limits: self.limits(kind, binding),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
             scope: Scope::of(binding),
@@ -341,6 +375,8 @@ impl Chooser<'_> {
                 .to_string(),
             secrets: Vec::new(),
             headers: HeaderGrant::default(),
+            rewrites: Vec::new(),
+            watch: Watch::default(),
             limits: self.limits(kind, binding),
             http: HttpGrant::default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
@@ -480,6 +516,7 @@ fn set_bounds(limits: &mut Limits, bounds: &PluginBounds) {
         limits.deadlines.compile_ms = ms;
         limits.deadlines.authorize_ms = ms;
         limits.deadlines.tool_ms = ms;
+        limits.deadlines.check_ms = ms;
         // The many short steps of an answer: whoever grants much time grants them some of it.
         let deadlines = &mut limits.deadlines;
         for step in [

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mortise_plugin::{
-    Binding, ChatTemplate, Component, Grammar, Kind, Ledger, Limits, LoadError, Outbound,
-    OutputParser, PluginHost, Policy, RateCounters, Tools,
+    Binding, ChatTemplate, Component, Grammar, Guardrail, Kind, Ledger, Limits, LoadError,
+    Outbound, OutputParser, PluginHost, Policy, RateCounters, Tools,
 };
 use mortise_service::{
-    CompileGrammar, DecidePolicy, Fallback, ModelPlugins, ParseOutput, PluginRoutes, RawOnFailure,
-    RenderChat, RunTool, Scope, ScopedPolicy, ScopedTools,
+    CompileGrammar, DecidePolicy, Fallback, GuardAnswer, ModelPlugins, ParseOutput, PluginRoutes,
+    RawOnFailure, RenderChat, RunTool, Scope, ScopedGuardrail, ScopedPolicy, ScopedTools,
 };
 
 use crate::assignments::{Assignment, EMBEDDED, file_of};
@@ -26,6 +26,7 @@ enum Handle {
     Grammar(Arc<dyn CompileGrammar>),
     Policy(Arc<dyn DecidePolicy>),
     Tools(Arc<dyn RunTool>),
+    Guardrail(Arc<dyn GuardAnswer>),
 }
 
 /// An assignment with its handle.
@@ -143,6 +144,15 @@ impl BoundPlugins {
         tools.collect()
     }
 
+    /// Guardrails in the order in which they look.
+    pub(crate) fn guardrails(&self) -> Vec<Arc<dyn GuardAnswer>> {
+        let guardrails = self.0.iter().filter_map(|bound| match &bound.handle {
+            Handle::Guardrail(guardrail) => Some(Arc::clone(guardrail)),
+            _ => None,
+        });
+        guardrails.collect()
+    }
+
     /// Plugins of a model; `None` for a model that nothing was bound for.
     pub(crate) fn plugins_of(&self, model: &ModelFacts) -> Option<ModelPlugins> {
         let (mut templates, mut parsers, mut grammars) = (Vec::new(), Vec::new(), Vec::new());
@@ -157,7 +167,7 @@ impl BoundPlugins {
                     }
                     Handle::Parser(handle) => parsers.push((rule.clone(), Some(handle.clone()))),
                     Handle::Grammar(handle) => grammars.push((rule.clone(), Some(handle.clone()))),
-                    Handle::Policy(_) | Handle::Tools(_) => {}
+                    Handle::Policy(_) | Handle::Tools(_) | Handle::Guardrail(_) => {}
                 }
             }
         }
@@ -283,6 +293,10 @@ impl Binder<'_> {
                     required: assignment.on_failure != OnFailure::Open,
                 }))
             }
+            Kind::Guardrail => {
+                let guardrail = Guardrail::bind(host, component, binding).await?;
+                guarding(assignment, guardrail)
+            }
         })
     }
 
@@ -323,6 +337,7 @@ impl Binder<'_> {
             settings: assignment.settings.clone(),
             secrets: assignment.secrets.clone(),
             headers: assignment.headers.clone(),
+            rewrites: assignment.rewrites.clone(),
             limits: assignment.limits.clone(),
             http: Outbound::new(assignment.http.clone()),
             now_ms: self.now_ms,
@@ -332,6 +347,18 @@ impl Binder<'_> {
             },
         }
     }
+}
+
+/// Handle of a guardrail with its scope, its failure policy and the time of its verdicts.
+fn guarding(assignment: &Assignment, guardrail: Guardrail) -> Handle {
+    let scope = assignment.scope.clone();
+    Handle::Guardrail(Arc::new(ScopedGuardrail {
+        guardrail: Arc::new(guardrail),
+        scope: Arc::new(move |key| scope.holds(key)),
+        required: assignment.on_failure != OnFailure::Open,
+        mode: assignment.watch.mode,
+        every: assignment.watch.every,
+    }))
 }
 
 fn unfit(assignment: &Assignment, error: LoadError) -> PluginSetError {

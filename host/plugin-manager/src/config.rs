@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mortise_plugin::{BreakerLimits, HeaderGrant, HttpGrant, Kind, Secret};
+use mortise_plugin::{BreakerLimits, HeaderGrant, HttpGrant, Kind, Origin, Secret};
+use mortise_service::GuardMode;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -22,10 +23,14 @@ pub struct PluginConfig {
     pub bounds: PluginBounds,
     /// A file that is no good is left out at the start, where the server can go without it.
     pub quarantine: bool,
+    /// Files of the folder may come and go by way of the admin side.
+    pub upload: bool,
     /// Files without a good signature are refused.
     pub require_signed: bool,
     /// Public keys (ed25519) whose signatures are good.
     pub trusted_keys: Vec<[u8; 32]>,
+    /// Origins at private addresses that registries may name as their token service or storage.
+    pub registry_origins: Vec<Origin>,
     /// Which plugin serves whom, in the order of the file.
     pub bindings: Vec<BindingConfig>,
     /// See [`HostConfig::fault`](mortise_plugin::HostConfig::fault).
@@ -39,6 +44,7 @@ const KINDS: &[&str] = &[
     "grammar",
     "policy",
     "tool",
+    "guardrail",
 ];
 
 /// Read a kind by its name.
@@ -75,6 +81,8 @@ pub struct BindingConfig {
     pub name: Option<String>,
     /// The plugin; without it the plugin of the folder, or the embedded one.
     pub file: Option<PathBuf>,
+    /// Registry that the file comes from, `oci://` and a reference; it is put into the folder before it is read.
+    pub source: Option<String>,
     /// The only content that the file may have: SHA-256 in hexadecimal.
     pub sha256: Option<String>,
     /// Patterns of names.
@@ -85,7 +93,7 @@ pub struct BindingConfig {
     pub tenants: Vec<String>,
     /// Patterns of routes.
     pub routes: Vec<String>,
-    /// Policies are asked in rising order.
+    /// Policies and guardrails are asked in rising order.
     pub order: i32,
     /// What a request meets when the plugin breaks down.
     pub on_failure: OnFailure,
@@ -93,12 +101,16 @@ pub struct BindingConfig {
     pub bounds: PluginBounds,
     /// When it is suspended.
     pub breaker: BreakerLimits,
-    /// Where a policy or a tool may send HTTP requests.
+    /// Where a policy, a tool or a guardrail may send HTTP requests.
     pub http: HttpGrant,
     /// Patterns of ids of API keys that a policy may be told by.
     pub secrets: Vec<String>,
     /// Request headers that a policy sees.
     pub headers: HeaderGrant,
+    /// Changes that a policy may make of requests, by name.
+    pub rewrites: Vec<String>,
+    /// Time of a guardrail's verdicts.
+    pub watch: Watch,
     /// JSON.
     pub settings: Value,
     /// Where the binding stands in the file, and each key in it: JSON pointers and lines.
@@ -123,6 +135,7 @@ impl BindingConfig {
             kind,
             name: None,
             file: Some(file),
+            source: None,
             sha256: None,
             models: vec!["*".to_owned()],
             architectures: vec!["*".to_owned()],
@@ -135,6 +148,8 @@ impl BindingConfig {
             http: HttpGrant::default(),
             secrets: vec!["*".to_owned()],
             headers: HeaderGrant::default(),
+            rewrites: Vec::new(),
+            watch: Watch::default(),
             settings,
             lines: BTreeMap::new(),
         }
@@ -154,6 +169,25 @@ impl BindingConfig {
     /// Whether it serves models of certain architectures only.
     pub fn is_by_architecture(&self) -> bool {
         self.architectures != ["*"]
+    }
+}
+
+/// Time of a guardrail's verdicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// Before the text goes out, or after.
+    pub mode: GuardMode,
+    /// Tokens of an answer after which it is asked again.
+    pub every: u32,
+}
+
+impl Default for Watch {
+    /// Eight tokens are half a sentence: a refusal comes while there is still something to refuse.
+    fn default() -> Self {
+        Self {
+            mode: GuardMode::Observe,
+            every: 8,
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Plugins of a server: files (`library`), assignments to models and requests (`assignments`), bound
-//! handles (`bound`), and their replacement while the server runs (`live`).
+//! handles (`bound`), their replacement while the server runs (`live`), and files that operators send (`change`).
 
 mod assignments;
 mod bound;
+mod change;
 mod config;
 mod declared;
 mod error;
@@ -18,12 +19,14 @@ mod precedence;
 mod progress;
 mod schema;
 mod scope;
+mod shelf;
 mod signature;
 
 pub use bound::OpenCounters;
+pub use change::{ChangeError, FileChange, Incoming};
 pub use config::{
-    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, at_line, deserialize_kind,
-    nearest_line,
+    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, Watch, at_line,
+    deserialize_kind, nearest_line,
 };
 pub use declared::Declared;
 pub use folder::Rejected;

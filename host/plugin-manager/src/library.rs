@@ -25,12 +25,12 @@ pub(crate) struct Library {
     pub(crate) folder: BTreeSet<PathBuf>,
 }
 
-/// Runs the golden cases that a plugin carries, within the bounds of a configuration.
+/// Runs the golden cases that a plugin carries, within the bounds of a configuration, and says how many there are.
 ///
 /// # Errors
 /// When a case fails: its name, and what differed.
 pub type Prove =
-    Arc<dyn Fn(&PluginHost, &Arc<Component>, &PluginConfig) -> anyhow::Result<()> + Send + Sync>;
+    Arc<dyn Fn(&PluginHost, &Arc<Component>, &PluginConfig) -> anyhow::Result<usize> + Send + Sync>;
 
 impl Library {
     /// Load the embedded plugins. Blocks.

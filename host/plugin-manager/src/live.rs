@@ -96,30 +96,30 @@ pub type ReloadObserver = Box<dyn Fn(&'static str, &Reload) + Send + Sync>;
 
 /// A service and the plugins that serve it.
 pub struct LivePlugins {
-    host: PluginHost,
+    pub(crate) host: PluginHost,
     service: Arc<Service>,
     read_config: ReadConfig,
-    prove: Prove,
-    state: Mutex<State>,
+    pub(crate) prove: Prove,
+    pub(crate) state: Mutex<State>,
     /// State for the admin API, which does not wait for a reload.
     status: RwLock<Value>,
     counters: Arc<SwapCounters>,
-    progress: Progress,
+    pub(crate) progress: Progress,
     observer: OnceLock<ReloadObserver>,
 }
 
 /// State that a reload starts from. Reloads wait for each other.
-struct State {
+pub(crate) struct State {
     /// Models that the server knows, without their plugins.
-    models: Vec<ManagedModel>,
-    config: Arc<PluginConfig>,
-    auth: AuthConfig,
-    library: Library,
+    pub(crate) models: Vec<ManagedModel>,
+    pub(crate) config: Arc<PluginConfig>,
+    pub(crate) auth: AuthConfig,
+    pub(crate) library: Library,
     /// Fingerprint of the files before they were last read.
     fingerprint: Fingerprint,
     bound: BoundPlugins,
     ledgers: Ledgers,
-    rejected: Vec<Rejected>,
+    pub(crate) rejected: Vec<Rejected>,
     error: Option<String>,
 }
 
@@ -322,7 +322,7 @@ impl LivePlugins {
     }
 
     /// Assign plugins to models, and bind those that are not bound yet.
-    async fn bind(
+    pub(crate) async fn bind(
         &self,
         state: &mut State,
         config: &PluginConfig,
@@ -345,7 +345,7 @@ impl LivePlugins {
 
     /// Load, bind and switch. Returns whether the bound plugins changed. After an error, only the knowledge of
     /// the files has changed.
-    async fn apply(
+    pub(crate) async fn apply(
         &self,
         state: &mut State,
         config: Arc<PluginConfig>,
@@ -417,16 +417,19 @@ impl LivePlugins {
             .iter()
             .map(|model| model.served(|facts| bound.plugins_of(facts)));
         let models: Result<Vec<ServedModel>, String> = models.collect();
-        let replaced =
-            self.service
-                .replace(models.map_err(internal)?, bound.policies(), &bound.tools());
+        let replaced = self.service.replace(
+            models.map_err(internal)?,
+            bound.policies(),
+            &bound.tools(),
+            bound.guardrails(),
+        );
         replaced.map_err(|error| internal(error.to_string()))?;
         self.counters.generation.fetch_add(1, Relaxed);
         Ok(())
     }
 
     /// Count, log and publish the outcome of a reload.
-    fn conclude(
+    pub(crate) fn conclude(
         &self,
         state: &mut State,
         outcome: Result<bool, PluginSetError>,

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_plugin::{Component, HeaderGrant, HostConfig, HttpGrant, Kind, Ledger, PluginHost};
-use mortise_service::{DecidePolicy, ModelPlugins, RunTool};
+use mortise_plugin::{
+    Component, HeaderGrant, HostConfig, HttpGrant, Kind, Ledger, PluginHost, Rewrite,
+};
+use mortise_service::{DecidePolicy, GuardAnswer, ModelPlugins, RunTool};
 use serde_json::{Value, json};
 
 use crate::assignments::{Assignment, assign};
@@ -118,8 +120,9 @@ impl LoadedPlugins {
         let binding = |kind| BindingConfig {
             bounds: within.bounds_of(kind, &file),
             http: http.clone(),
-            // Whoever tests a plugin wrote its headers.
+            // Whoever tests a plugin wrote its headers, and wants to see what it asks for.
             headers: HeaderGrant::as_sent(),
+            rewrites: Rewrite::NAMES.map(str::to_owned).into(),
             ..BindingConfig::of_file(kind, file.clone(), settings.clone())
         };
         let config = PluginConfig {
@@ -135,7 +138,7 @@ impl LoadedPlugins {
             library,
             rejected: Vec::new(),
             // It is here already, and no other will be read.
-            prove: Arc::new(|_, _, _| Ok(())),
+            prove: Arc::new(|_, _, _| Ok(0)),
             counters: Arc::new(|_| Arc::new(Ledger::new())),
             now_ms,
         })
@@ -273,6 +276,11 @@ impl PluginSet {
     /// Tool plugins in the order of the configuration.
     pub fn tools(&self) -> Vec<Arc<dyn RunTool>> {
         self.bound.tools()
+    }
+
+    /// Guardrails in the order in which they look.
+    pub fn guardrails(&self) -> Vec<Arc<dyn GuardAnswer>> {
+        self.bound.guardrails()
     }
 
     /// Policies in the order in which they are asked.

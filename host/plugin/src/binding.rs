@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
+use serde_json::{Map, Value};
+
 use crate::cpu_share::FaultHistory;
 use crate::log_rate::LogRate;
 use crate::state::Grants;
@@ -25,6 +27,8 @@ pub struct Binding {
     pub secrets: Vec<Secret>,
     /// Request headers that a policy sees.
     pub headers: HeaderGrant,
+    /// Names of the changes that a policy may make of a request ([`Rewrite::NAMES`](crate::Rewrite::NAMES)).
+    pub rewrites: Vec<String>,
     /// Ledger of a policy's counters; hand the old one to a binding that replaces another.
     pub ledger: Arc<dyn RateCounters>,
     /// Origins to which a policy or a tool may send HTTP requests; none by default.
@@ -44,6 +48,7 @@ impl Default for Binding {
             settings: "{}".to_owned(),
             secrets: Vec::new(),
             headers: HeaderGrant::default(),
+            rewrites: Vec::new(),
             ledger: Arc::new(Ledger::new()),
             http: Outbound::new(HttpGrant::default()),
             now_ms: None,
@@ -59,6 +64,7 @@ impl fmt::Debug for Binding {
             .field("settings", &self.settings)
             .field("secrets", &self.secrets)
             .field("headers", &self.headers)
+            .field("rewrites", &self.rewrites)
             .field("http", &self.http)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
@@ -89,12 +95,15 @@ impl Binding {
                 missing: "a vocabulary",
             });
         }
-        let object =
-            serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&self.settings);
-        object.map_err(|error| LoadError::Settings {
-            origin,
+        let object = serde_json::from_str::<Map<String, Value>>(&self.settings);
+        let object = object.map_err(|error| LoadError::Settings {
+            origin: origin.clone(),
             message: error.to_string(),
         })?;
+        let (settings, inner_settings) = match component.is_composed() {
+            true => divided(object).map_err(|message| LoadError::Settings { origin, message })?,
+            false => (self.settings, String::new()),
+        };
         Ok(Grants {
             counters: host
                 .registry()
@@ -110,7 +119,9 @@ impl Binding {
             told_of_handles: AtomicBool::new(false),
             secrets: self.secrets,
             headers: self.headers,
-            settings: self.settings,
+            rewrites: self.rewrites,
+            settings,
+            inner_settings,
             model: self.model,
             vocabulary: self.vocabulary,
             ledger: self.ledger,
@@ -119,5 +130,48 @@ impl Binding {
             limits: self.limits,
             profile: host.profile().filter(|_| !component.is_embedded()).cloned(),
         })
+    }
+}
+
+/// Key of the inner plugin's settings in those of a component that is composed of two.
+const INNER: &str = "inner";
+
+/// Settings of the outer plugin, and those of the inner.
+fn divided(mut settings: Map<String, Value>) -> Result<(String, String), String> {
+    let inner = match settings.shift_remove(INNER) {
+        None => Map::new(),
+        Some(Value::Object(inner)) => inner,
+        Some(other) => return Err(format!("`{INNER}` must be an object, but is {other}")),
+    };
+    Ok((
+        Value::Object(settings).to_string(),
+        Value::Object(inner).to_string(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn divide(settings: Value) -> Result<(String, String), String> {
+        let Value::Object(settings) = settings else {
+            panic!("an object");
+        };
+        divided(settings)
+    }
+
+    #[test]
+    fn each_part_has_its_own_settings() {
+        let both = json!({"b": 1, "inner": {"z": 2, "inner": {}}, "a": 3});
+        let expected = (
+            r#"{"b":1,"a":3}"#.to_owned(),
+            r#"{"z":2,"inner":{}}"#.to_owned(),
+        );
+        assert_eq!(divide(both), Ok(expected));
+        assert_eq!(divide(json!({})), Ok(("{}".to_owned(), "{}".to_owned())));
+        let error = divide(json!({"inner": "hermes"})).unwrap_err();
+        assert_eq!(error, "`inner` must be an object, but is \"hermes\"");
     }
 }

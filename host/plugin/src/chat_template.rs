@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::attribution::{self, Control, attribute};
 use crate::handle::kind_handle;
 use crate::state::escape;
-use crate::versions::{ChatTemplateExports, in_each_version};
+use crate::versions::{ChatTemplateExports, convert};
 use crate::{
     CallContext, ControlToken, Fault, PluginError, RenderedPrompt, Segment, TemplateInput,
 };
@@ -135,12 +135,9 @@ impl ChatTemplate {
                 "chat-template.render",
                 self.handle.deadlines().render_ms,
                 async |exports, store| {
-                    in_each_version!(exports, |exports, convert| {
-                        let input = convert::template_input(input);
-                        let template = exports.mortise_plugin_chat_template();
-                        let said = template.call_render(store, &input).await?;
-                        Ok(said.map(convert::rendered).map_err(convert::fault))
-                    })
+                    let input = convert::template_input(input);
+                    let said = exports.render.call(store, (&input,)).await?;
+                    Ok(said.map(convert::rendered))
                 },
                 |prompt, _| {
                     let checked = check_stops(&prompt.stop).map_err(Fault::InvalidResult);

@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use wasmparser::{
     ComponentInstance, ConstExpr, Data, DataKind, Operator, Parser, Payload, SectionLimited,
+    TypeRef,
 };
 
 use crate::LoadError;
 use crate::limits::{
-    MAX_CODE_BYTES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES, MAX_NESTED,
-    MAX_NESTED_INSTANCES,
+    MAX_CODE_BYTES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES, MAX_MODULE_MEMORIES,
+    MAX_NESTED, MAX_NESTED_INSTANCES,
 };
 
 /// Refuse what would take too long or too much memory to compile.
@@ -32,6 +33,11 @@ pub(crate) fn check(label: &str, wasm: &[u8]) -> Result<(), LoadError> {
             MAX_FUNCTION_BYTES,
         ),
         ("bytes of initial memory", cost.image, MAX_IMAGE_BYTES),
+        (
+            "memories in one module",
+            cost.most_memories,
+            MAX_MODULE_MEMORIES,
+        ),
         ("modules and components inside", cost.nested, MAX_NESTED),
         (
             "instances of components inside",
@@ -57,6 +63,8 @@ struct Cost {
     code: u64,
     largest_function: u64,
     image: u64,
+    /// Memories of the module that has the most.
+    most_memories: u64,
     nested: u64,
     instances: u64,
 }
@@ -64,6 +72,8 @@ struct Cost {
 impl Cost {
     fn of(wasm: &[u8]) -> wasmparser::Result<Self> {
         let mut cost = Self::default();
+        // Memories of the module being read: a module holds no other.
+        let mut memories = 0;
         for payload in Parser::new(0).parse_all(wasm) {
             match payload? {
                 Payload::CodeSectionStart { count, size, .. } => {
@@ -74,6 +84,13 @@ impl Cost {
                     let bytes = body.range().len() as u64;
                     cost.largest_function = cost.largest_function.max(bytes);
                 }
+                Payload::Version { .. } => memories = 0,
+                Payload::ImportSection(imports) => {
+                    for import in imports.into_imports() {
+                        memories += u64::from(matches!(import?.ty, TypeRef::Memory(_)));
+                    }
+                }
+                Payload::MemorySection(section) => memories += u64::from(section.count()),
                 Payload::DataSection(segments) => cost.image += image(segments)?,
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => {
                     cost.nested += 1;
@@ -86,6 +103,7 @@ impl Cost {
                 }
                 _ => {}
             }
+            cost.most_memories = cost.most_memories.max(memories);
         }
         Ok(cost)
     }

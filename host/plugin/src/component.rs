@@ -12,7 +12,7 @@ use wasmtime::component::Component as Compiled;
 
 use crate::cache::hex_digest;
 use crate::compiler::{Compiler, Source};
-use crate::kind::{Contract, InterfaceName, PACKAGE, supported_versions};
+use crate::kind::{Contract, INNER_SETTINGS, InterfaceName, PACKAGE, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
 use crate::wasm_file::{FileKind, cases, declared_version, file_kind, serves, settings_schema};
 use crate::{Kind, LoadError};
@@ -112,6 +112,21 @@ impl Component {
     /// Names of the interfaces that it imports.
     pub fn imports(&self) -> &[String] {
         &self.imports
+    }
+
+    /// True if it is an outer plugin with an inner one in it, which has settings of its own.
+    pub(crate) fn is_composed(&self) -> bool {
+        let mut imports = self
+            .imports
+            .iter()
+            .filter_map(|name| InterfaceName::parse(name));
+        imports.any(|name| name.is_ours() && name.interface == INNER_SETTINGS)
+    }
+
+    /// Number of its linear memories, each of which takes the place of an instance in the pool.
+    pub(crate) fn memories(&self) -> u32 {
+        let needs = self.compiled.resources_required();
+        needs.map_or(1, |needs| needs.num_memories.max(1))
     }
 
     /// True if what it prints to standard error reaches the host.
@@ -376,6 +391,15 @@ fn unfit(label: &str, message: String) -> LoadError {
 /// Every import must be grantable to one of the component's kinds. What is granted to one kind
 /// only is linked to a trap when the component serves as another.
 fn check_imports(label: &str, kinds: &[Kind], imports: &[String]) -> Result<(), LoadError> {
+    let mut names = imports
+        .iter()
+        .filter_map(|import| InterfaceName::parse(import));
+    let called =
+        names.find_map(|name| Kind::from_interface(name.interface).filter(|_| name.is_ours()));
+    if let Some(inner) = called {
+        let origin = label.to_owned();
+        return Err(LoadError::Outer { origin, inner });
+    }
     for import in imports {
         let name = InterfaceName::parse(import);
         let granted = name.is_some_and(|name| {

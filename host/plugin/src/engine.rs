@@ -24,8 +24,15 @@ const STACK_KEPT_BYTES: usize = 16 << 10;
 const TABLE_KEPT_BYTES: usize = 16 << 10;
 
 /// Core modules of one component. The adapters of Rust's std make three or four; an interpreter of
-/// Python comes as 38, its shared libraries.
-const CORE_INSTANCES_PER_COMPONENT: u32 = 64;
+/// Python comes as 38, its shared libraries. One plugin in another has those of both.
+const CORE_INSTANCES_PER_COMPONENT: u32 = 128;
+
+/// Linear memories of one component: those of a plugin, and of another one in it. An instance counts
+/// as many times as it has memories.
+const MEMORIES_PER_COMPONENT: u32 = 2;
+
+/// Tables of one component: those of a plugin, and of another one in it.
+const TABLES_PER_COMPONENT: u32 = 8;
 
 /// Make the engine: with a pool of instances where the address space allows it, else on demand.
 pub(crate) fn create(host: &HostConfig) -> Result<Engine, LoadError> {
@@ -56,12 +63,12 @@ fn pool(host: &HostConfig) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
         .total_core_instances(instances.saturating_mul(CORE_INSTANCES_PER_COMPONENT))
-        .total_memories(instances)
-        .total_tables(instances.saturating_mul(2))
+        .total_memories(instances.max(MEMORIES_PER_COMPONENT))
+        .total_tables(instances.saturating_mul(2).max(TABLES_PER_COMPONENT))
         .total_stacks(instances)
         .max_core_instances_per_component(CORE_INSTANCES_PER_COMPONENT)
-        .max_memories_per_component(1)
-        .max_tables_per_component(4)
+        .max_memories_per_component(MEMORIES_PER_COMPONENT)
+        .max_tables_per_component(TABLES_PER_COMPONENT)
         // Kept pages are wiped by hand, which doubled the time to make a small instance. Of a stack,
         // an ordinary call touches less than this.
         .async_stack_keep_resident(STACK_KEPT_BYTES)

@@ -11,7 +11,7 @@ use crate::call::GuestResult;
 use crate::handle::{Handle, kind_handle};
 use crate::pool::{Lease, Pool};
 use crate::state::State;
-use crate::versions::{GrammarExports, in_each_version};
+use crate::versions::{GrammarExports, convert};
 use crate::{CallContext, Fault, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
 
 /// Defect of a mask after which no text can follow.
@@ -53,12 +53,8 @@ impl Grammar {
             "grammar.compile",
             self.handle.deadlines().compile_ms,
             async |exports, store| {
-                in_each_version!(exports, |exports, convert| {
-                    let source = convert::grammar_to_guest(source);
-                    let grammar = exports.mortise_plugin_grammar();
-                    let said = grammar.call_compile(store, &source).await?;
-                    Ok(said.map_err(convert::fault))
-                })
+                let source = convert::grammar_to_guest(source);
+                exports.compile.call(store, (&source,)).await
             },
             |matcher, _| Ok(matcher),
         );
@@ -196,11 +192,8 @@ impl Matcher {
             "grammar.mask",
             async |exports, store| {
                 store.data_mut().mask.slot = Some(SLOT);
-                in_each_version!(exports, |exports, convert| {
-                    let guest = exports.mortise_plugin_grammar().matcher();
-                    let said = guest.call_mask(store, resource, SLOT).await?;
-                    Ok(said.map(convert::match_status).map_err(convert::fault))
-                })
+                let said = exports.mask.call(store, (resource, SLOT)).await?;
+                Ok(said.map(convert::match_status))
             },
             |status, state| {
                 let delivered = deliver(status, state, row).map_err(Fault::InvalidResult);
@@ -225,11 +218,9 @@ impl Matcher {
             "grammar.advance",
             async |exports, store| {
                 store.data_mut().mask.slot = Some(SLOT);
-                in_each_version!(exports, |exports, convert| {
-                    let guest = exports.mortise_plugin_grammar().matcher();
-                    let said = guest.call_advance(store, resource, tokens, SLOT).await?;
-                    Ok(said.map(convert::match_step).map_err(convert::fault))
-                })
+                let taken = (resource, tokens, SLOT);
+                let said = exports.advance.call(store, taken).await?;
+                Ok(said.map(convert::match_step))
             },
             |step, state| {
                 check_forced(&step.forced, step.status, state)
@@ -249,13 +240,7 @@ impl Matcher {
         let resource = self.resource;
         self.call(
             "grammar.probe",
-            async |exports, store| {
-                in_each_version!(exports, |exports, convert| {
-                    let guest = exports.mortise_plugin_grammar().matcher();
-                    let said = guest.call_probe(store, resource, tokens).await?;
-                    Ok(said.map_err(convert::fault))
-                })
-            },
+            async |exports, store| exports.probe.call(store, (resource, tokens)).await,
             |count, _| {
                 if count as usize > tokens.len() {
                     let reason = format!("would accept {count} of {} tokens", tokens.len());
@@ -275,13 +260,7 @@ impl Matcher {
         let resource = self.resource;
         self.call(
             "grammar.rollback",
-            async |exports, store| {
-                in_each_version!(exports, |exports, convert| {
-                    let guest = exports.mortise_plugin_grammar().matcher();
-                    let said = guest.call_rollback(store, resource, count).await?;
-                    Ok(said.map_err(convert::fault))
-                })
-            },
+            async |exports, store| exports.rollback.call(store, (resource, count)).await,
             |(), _| Ok(()),
         )
         .await
@@ -296,13 +275,7 @@ impl Matcher {
         let resource = self.resource;
         let forked = self.call(
             "grammar.fork",
-            async |exports, store| {
-                in_each_version!(exports, |exports, convert| {
-                    let guest = exports.mortise_plugin_grammar().matcher();
-                    let said = guest.call_fork(store, resource).await?;
-                    Ok(said.map_err(convert::fault))
-                })
-            },
+            async |exports, store| exports.fork.call(store, (resource,)).await,
             |forked, _| Ok(forked),
         );
         Ok(Matcher {

@@ -1,6 +1,6 @@
-//! Host functions that plugins may call. The interfaces are alike in every version of the contract, and what a component
-//! imports is checked by the structure of its types: so each is linked under the name that the component
-//! gives it, whatever its version.
+//! Host functions that plugins may call. An interface has only gained functions from version to version of the contract, and
+//! what a component imports is checked by the structure of its types: so each is linked under the name that the
+//! component gives it, whatever its version.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,11 +10,14 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 use wasmtime::StoreContextMut;
 use wasmtime::component::{LinkerInstance, WasmList, WasmStr};
 
+use crate::call::Misuse;
+use crate::kind;
+use crate::limits::MAX_WITHDRAWALS;
 use crate::mask_sink;
-use crate::rate_counters::{CountersLost, Rate, Verdict};
+use crate::rate_counters::{CountersLost, Rate, Verdict, Withdrawal};
 use crate::secret::digest;
 use crate::state::State;
-use crate::v0_2::bindings::imports::mortise::plugin as wit;
+use crate::versions::wit;
 
 type Context<'a> = StoreContextMut<'a, State>;
 type Instance<'a> = LinkerInstance<'a, State>;
@@ -27,6 +30,9 @@ pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Re
         "host" => host(instance),
         "settings" => instance.func_wrap("get", |context: Context<'_>, ()| {
             Ok((context.data().grants.settings.clone(),))
+        }),
+        kind::INNER_SETTINGS => instance.func_wrap("get", |context: Context<'_>, ()| {
+            Ok((context.data().grants.inner_settings.clone(),))
         }),
         "model" => instance.func_wrap("describe", |context: Context<'_>, ()| {
             Ok((model(context.data())?,))
@@ -129,6 +135,12 @@ type Draw<T> = (String, T, u64, u64);
 
 fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
     instance.func_wrap_async(
+        "take-all",
+        |context: Context<'_>, (withdrawals,): (Vec<wit::ledger::Withdrawal>,)| {
+            Box::new(async move { Ok((take_all(context, withdrawals).await?,)) })
+        },
+    )?;
+    instance.func_wrap_async(
         "take",
         |mut context: Context<'_>, (bucket, cost, capacity, period_ms): Draw<u64>| {
             Box::new(async move {
@@ -147,11 +159,7 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                     context.data_mut().call.counters_lost = true;
                     Verdict::NEVER
                 });
-                Ok((wit::ledger::Verdict {
-                    allowed: verdict.allowed,
-                    remaining: verdict.remaining,
-                    retry_after_ms: verdict.retry_after_ms,
-                },))
+                Ok((verdict_to_guest(verdict),))
             })
         },
     )?;
@@ -172,6 +180,43 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
             })
         },
     )
+}
+
+async fn take_all(
+    mut context: Context<'_>,
+    withdrawals: Vec<wit::ledger::Withdrawal>,
+) -> wasmtime::Result<Vec<wit::ledger::Verdict>> {
+    let count = withdrawals.len();
+    if count > MAX_WITHDRAWALS {
+        let message =
+            format!("asked for {count} withdrawals at once, of at most {MAX_WITHDRAWALS}");
+        return Err(Misuse(message).into());
+    }
+    let withdrawals = withdrawals.into_iter().map(|one| Withdrawal {
+        bucket: one.bucket,
+        cost: one.cost,
+        rate: Rate {
+            capacity: one.capacity,
+            period_ms: one.period_ms,
+        },
+    });
+    let withdrawals: Vec<Withdrawal> = withdrawals.collect();
+    let State { grants, call, .. } = context.data();
+    let (ledger, takes) = (Arc::clone(&grants.ledger), !call.takes_nothing);
+    let verdicts = ledger.take_all(&withdrawals, takes).await;
+    let verdicts = verdicts.unwrap_or_else(|CountersLost| {
+        context.data_mut().call.counters_lost = true;
+        vec![Verdict::NEVER; count]
+    });
+    Ok(verdicts.into_iter().map(verdict_to_guest).collect())
+}
+
+fn verdict_to_guest(verdict: Verdict) -> wit::ledger::Verdict {
+    wit::ledger::Verdict {
+        allowed: verdict.allowed,
+        remaining: verdict.remaining,
+        retry_after_ms: verdict.retry_after_ms,
+    }
 }
 
 fn find_secret(state: &State, candidate: &str) -> Option<String> {

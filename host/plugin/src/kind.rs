@@ -28,22 +28,33 @@ const TOLERATED: &[(&str, &[&str])] = &[
     ("wasi:filesystem", &["types", "preopens"]),
 ];
 
+/// The interface that `mortise plugin compose` gives to an inner plugin in place of `settings`.
+pub(crate) const INNER_SETTINGS: &str = "inner-settings";
+
 /// A version of the contract, the WIT package, that this host speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contract {
     V0_1,
     V0_2,
+    V0_3,
 }
 
 impl Contract {
-    const ALL: [Contract; 2] = [Contract::V0_1, Contract::V0_2];
+    const ALL: [Contract; 3] = [Contract::V0_1, Contract::V0_2, Contract::V0_3];
 
     /// Major and minor number.
     fn numbers(self) -> (u64, u64) {
         match self {
             Contract::V0_1 => (0, 1),
             Contract::V0_2 => (0, 2),
+            Contract::V0_3 => (0, 3),
         }
+    }
+
+    /// Major and minor number as text, such as `0.2`.
+    pub(crate) fn minor(self) -> String {
+        let (major, minor) = self.numbers();
+        format!("{major}.{minor}")
     }
 }
 
@@ -60,16 +71,19 @@ pub enum Kind {
     Policy,
     /// Offers tools that the server runs.
     Tool,
+    /// Looks at what is asked and answered.
+    Guardrail,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 5] = [
+    pub const ALL: [Kind; 6] = [
         Kind::ChatTemplate,
         Kind::OutputParser,
         Kind::Grammar,
         Kind::Policy,
         Kind::Tool,
+        Kind::Guardrail,
     ];
 
     /// The name of the interface, such as `chat-template`.
@@ -80,6 +94,7 @@ impl Kind {
             Kind::Grammar => "grammar",
             Kind::Policy => "policy",
             Kind::Tool => "tool",
+            Kind::Guardrail => "guardrail",
         }
     }
 
@@ -90,21 +105,39 @@ impl Kind {
             .find(|kind| kind.as_str() == interface)
     }
 
-    /// Interfaces of our package that a component of this kind may import: those of its world.
+    /// Interfaces of our package that a component of this kind may import: those of its world, and what a plugin in
+    /// another one has in place of `settings`.
     pub(crate) fn grants(self) -> &'static [&'static str] {
         match self {
-            Kind::ChatTemplate | Kind::OutputParser => &["types", "host", "settings", "model"],
-            Kind::Grammar => &["types", "host", "settings", "vocabulary", "mask-sink"],
+            Kind::ChatTemplate | Kind::OutputParser => {
+                &["types", "host", "settings", INNER_SETTINGS, "model"]
+            }
+            Kind::Grammar => &[
+                "types",
+                "host",
+                "settings",
+                INNER_SETTINGS,
+                "vocabulary",
+                "mask-sink",
+            ],
             Kind::Policy => &[
                 "types",
                 "host",
                 "settings",
+                INNER_SETTINGS,
                 "clock",
                 "ledger",
                 "secrets",
                 "outbound-http",
             ],
-            Kind::Tool => &["types", "host", "settings", "clock", "outbound-http"],
+            Kind::Tool | Kind::Guardrail => &[
+                "types",
+                "host",
+                "settings",
+                INNER_SETTINGS,
+                "clock",
+                "outbound-http",
+            ],
         }
     }
 }
@@ -163,12 +196,9 @@ impl<'a> InterfaceName<'a> {
     }
 }
 
-/// The versions that this host speaks, as told to people: `0.1.x, 0.2.x`.
+/// The versions that this host speaks, as told to people: `0.1.x, 0.2.x, 0.3.x`.
 pub(crate) fn supported_versions() -> String {
-    let names = Contract::ALL.map(|contract| {
-        let (major, minor) = contract.numbers();
-        format!("{major}.{minor}.x")
-    });
+    let names = Contract::ALL.map(|contract| format!("{}.x", contract.minor()));
     names.join(", ")
 }
 
@@ -184,12 +214,14 @@ mod tests {
         assert_eq!(name.contract(), Some(Contract::V0_1));
         let name = InterfaceName::parse("mortise:plugin/policy@0.2.0").unwrap();
         assert_eq!(name.contract(), Some(Contract::V0_2));
+        let name = InterfaceName::parse("mortise:plugin/policy@0.3.0").unwrap();
+        assert_eq!(name.contract(), Some(Contract::V0_3));
     }
 
     #[test]
     fn other_versions_are_not_supported() {
         for version in [
-            "0.3.0", "0.0.2", "1.1.0", "0.10.0", "0.20.0", "0.1", "0.1.0.0", "", "0.1.x", "x.1.0",
+            "0.4.0", "0.0.2", "1.1.0", "0.10.0", "0.20.0", "0.1", "0.1.0.0", "", "0.1.x", "x.1.0",
         ] {
             let text = format!("mortise:plugin/policy@{version}");
             let name = InterfaceName::parse(&text).unwrap();
@@ -224,7 +256,7 @@ mod tests {
                 assert_eq!(kind.grants().contains(&name), policy, "{kind} {name}");
             }
             for name in ["clock", "outbound-http"] {
-                let outward = policy || kind == Kind::Tool;
+                let outward = policy || matches!(kind, Kind::Tool | Kind::Guardrail);
                 assert_eq!(kind.grants().contains(&name), outward, "{kind} {name}");
             }
             for name in ["vocabulary", "mask-sink"] {

@@ -1,7 +1,7 @@
 //! Requests to plugins and their answers, in the host's own types. The bindings of each WIT
 //! version convert to and from these, so that nothing above knows versions.
 //!
-//! The fields are those of `wit/v0.2`; see there.
+//! The fields are those of `wit/v0.3`; see there.
 
 /// Facts about the model that an instance serves (`interface model`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -294,7 +294,7 @@ pub struct Principal {
 }
 
 /// Decision of a policy (`policy.decision`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     /// The request may go on.
     Allow(Allowance),
@@ -305,7 +305,7 @@ pub enum Decision {
 }
 
 /// `policy.allow`
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Allowance {
     /// Identity of the caller.
     pub principal: Principal,
@@ -321,6 +321,52 @@ pub struct Allowance {
     pub headers: Vec<(String, String)>,
     /// Handed back in `account`.
     pub lease: Option<String>,
+    /// Changes of the request, all of which the binding is granted.
+    pub rewrites: Vec<Rewrite>,
+}
+
+/// Change of a request (`policy.rewrite`).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rewrite {
+    /// A system prompt.
+    System {
+        /// Its text.
+        text: String,
+        /// Place of it.
+        place: SystemPlace,
+    },
+    /// Limit on generated tokens of each choice where the request sets none.
+    MaxTokens(u32),
+    /// Model that answers instead.
+    Model(String),
+    /// Sampling temperature where the request sets none.
+    Temperature(f32),
+}
+
+impl Rewrite {
+    /// Names of all rewrites, as a binding grants them.
+    pub const NAMES: [&'static str; 4] = ["system", "max_tokens", "model", "temperature"];
+
+    /// Name by which a binding grants it: one of [`Rewrite::NAMES`].
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::System { .. } => "system",
+            Self::MaxTokens(_) => "max_tokens",
+            Self::Model(_) => "model",
+            Self::Temperature(_) => "temperature",
+        }
+    }
+}
+
+/// Place of a system prompt (`policy.system-place`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SystemPlace {
+    /// Before a conversation that has no system message.
+    IfAbsent,
+    /// Before the conversation.
+    Before,
+    /// In place of the system messages at the beginning.
+    Instead,
 }
 
 /// `policy.deny`
@@ -396,6 +442,70 @@ pub enum ToolAnswer {
     Result(String),
     /// Reason for which there is no result; the model may try otherwise.
     Refused(String),
+}
+
+/// Parts that a guardrail looks at (`guardrail.traits`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GuardTraits {
+    /// Conversations and prompts.
+    pub input: bool,
+    /// Text for the user.
+    pub content: bool,
+    /// Text of the reasoning block.
+    pub reasoning: bool,
+    /// Arguments of tool calls.
+    pub call_arguments: bool,
+}
+
+/// Context of a text that a guardrail looks at (`guardrail.context`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuardContext {
+    /// The model that answers.
+    pub model: String,
+    /// Identity of the caller.
+    pub subject: String,
+    /// Account of the caller.
+    pub tenant: Option<String>,
+    /// Text waits for the verdict.
+    pub holds: bool,
+}
+
+/// Part of a choice (`guardrail.part`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnswerPart {
+    /// Text for the user.
+    Content,
+    /// Text of the reasoning block.
+    Reasoning,
+    /// Arguments of a tool call.
+    CallArguments {
+        /// Index of the call.
+        index: u32,
+        /// Name of the tool.
+        name: String,
+    },
+}
+
+/// Verdict of a guardrail (`guardrail.verdict`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuardVerdict {
+    /// All of the text may go out.
+    Pass,
+    /// It takes more text to tell.
+    Undecided,
+    /// This text goes out in place of what is held of the part.
+    Replace(String),
+    /// The choice ends here.
+    Refuse(Refusal),
+}
+
+/// Reason of a guardrail (`guardrail.refusal`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Code for logs and metrics.
+    pub code: String,
+    /// Text for the caller.
+    pub message: String,
 }
 
 #[cfg(test)]

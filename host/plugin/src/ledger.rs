@@ -8,14 +8,16 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use governor::clock::{Clock, DefaultClock, Reference};
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed, StateStore};
 
-use crate::rate_counters::{CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict};
+use crate::rate_counters::{
+    CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal,
+};
 
 /// Buckets kept at once. Full ones are forgotten first, which changes no answer.
 const MAX_BUCKETS: usize = 100_000;
@@ -48,6 +50,11 @@ impl Ledger {
     /// What [`take`](Self::take) would answer. The bucket stays as it is.
     pub fn peek(&self, bucket: &str, cost: u64, rate: Rate) -> Verdict {
         self.buckets.peek(bucket, cost, rate)
+    }
+
+    /// Make all withdrawals, or none; see [`RateCounters::take_all`].
+    pub fn take_all(&self, withdrawals: &[Withdrawal], takes: bool) -> Vec<Verdict> {
+        self.buckets.take_all(withdrawals, takes)
     }
 
     /// Charge more (positive) or give back (negative); the bucket may become overdrawn.
@@ -90,6 +97,14 @@ impl RateCounters for Ledger {
         Box::pin(std::future::ready(Ok(self.peek(bucket, cost, rate))))
     }
 
+    fn take_all<'a>(
+        &'a self,
+        withdrawals: &'a [Withdrawal],
+        takes: bool,
+    ) -> Counting<'a, Result<Vec<Verdict>, CountersLost>> {
+        Box::pin(std::future::ready(Ok(self.take_all(withdrawals, takes))))
+    }
+
     fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()> {
         self.adjust(bucket, delta, rate);
         Box::pin(std::future::ready(()))
@@ -122,10 +137,12 @@ impl fmt::Debug for Ledger {
     }
 }
 
+type States = HashMap<String, Bucket>;
+
 struct Buckets<C: Clock> {
     clock: C,
     start: C::Instant,
-    states: Mutex<HashMap<String, Bucket>>,
+    states: Mutex<States>,
 }
 
 #[derive(Default)]
@@ -181,33 +198,51 @@ impl<C: Clock> Buckets<C> {
     /// Replace how far ahead of now the bucket is drawn. `None` if there is no room for another
     /// bucket or its name is too long.
     fn update<T>(&self, bucket: &str, rate: Rate, step: impl Fn(u128) -> (T, u128)) -> Option<T> {
-        if bucket.len() > MAX_BUCKET_NAME_BYTES {
+        let now = self.now();
+        let mut states = self.lock();
+        if !has_room(&mut states, bucket, 0, now) {
             return None;
         }
+        Some(step_of(&mut states, bucket, rate, now, step))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, States> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_all(&self, withdrawals: &[Withdrawal], takes: bool) -> Vec<Verdict> {
         let now = self.now();
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        if !states.contains_key(bucket) {
-            if states.len() >= MAX_BUCKETS {
-                states.retain(|_, bucket| drawn_until(&bucket.state) > now);
+        let mut states = self.lock();
+        // How far each bucket is drawn ahead of now, before and after.
+        let mut drawn: HashMap<&str, (u128, u128)> = HashMap::new();
+        let mut verdicts = Vec::with_capacity(withdrawals.len());
+        for Withdrawal { bucket, cost, rate } in withdrawals {
+            let new = drawn.len();
+            if *cost > rate.capacity || !has_room(&mut states, bucket, new, now) {
+                verdicts.push(Verdict::NEVER);
+                continue;
             }
-            if states.len() >= MAX_BUCKETS {
-                return None;
+            let until = states
+                .get(bucket)
+                .map_or(now, |known| drawn_until(&known.state));
+            let ahead = u128::from(until.saturating_sub(now));
+            let (_, after) = drawn.entry(bucket).or_insert((ahead, ahead));
+            let (verdict, ahead) = withdrawal(*after, *cost, *rate);
+            *after = ahead;
+            verdicts.push(verdict);
+        }
+        let allowed = verdicts.iter().all(|verdict| verdict.allowed);
+        for (verdict, Withdrawal { bucket, rate, .. }) in verdicts.iter_mut().zip(withdrawals) {
+            let Some((before, after)) = drawn.get(bucket.as_str()) else {
+                continue;
+            };
+            if !allowed {
+                verdict.remaining = rate.verdict(0, true, *before).remaining;
+            } else if takes {
+                step_of(&mut states, bucket, *rate, now, |_| ((), *after));
             }
         }
-        let kept = rate.period_ms >= MIN_KEPT_PERIOD_MS && !bucket.starts_with(UNDER_WAY);
-        let bucket = states.entry(bucket.to_owned()).or_default();
-        bucket.changed |= kept;
-        let replaced = bucket
-            .state
-            .measure_and_replace(&NotKeyed::NonKey, |until| {
-                let until = until.map_or(now, Nanos::as_u64).max(now);
-                let (outcome, ahead) = step(u128::from(until - now));
-                let until = u64::try_from(u128::from(now) + ahead).unwrap_or(u64::MAX);
-                Ok::<_, Infallible>((outcome, Nanos::from(until)))
-            });
-        match replaced {
-            Ok(outcome) => Some(outcome),
-        }
+        verdicts
     }
 
     fn changed(&self, unix_ns: u64) -> Vec<KeptBucket> {
@@ -248,6 +283,44 @@ impl<C: Clock> Buckets<C> {
         match restored {
             Ok(()) => {}
         }
+    }
+}
+
+/// True if a bucket is known or can be made, beside `more` that are yet to be made.
+fn has_room(states: &mut States, bucket: &str, more: usize, now: u64) -> bool {
+    if bucket.len() > MAX_BUCKET_NAME_BYTES {
+        return false;
+    }
+    if states.contains_key(bucket) {
+        return true;
+    }
+    if states.len() + more >= MAX_BUCKETS {
+        states.retain(|_, bucket| drawn_until(&bucket.state) > now);
+    }
+    states.len() + more < MAX_BUCKETS
+}
+
+/// Replace how far ahead of now a bucket is drawn, for which there is room.
+fn step_of<T>(
+    states: &mut States,
+    bucket: &str,
+    rate: Rate,
+    now: u64,
+    step: impl Fn(u128) -> (T, u128),
+) -> T {
+    let kept = rate.period_ms >= MIN_KEPT_PERIOD_MS && !bucket.starts_with(UNDER_WAY);
+    let bucket = states.entry(bucket.to_owned()).or_default();
+    bucket.changed |= kept;
+    let replaced = bucket
+        .state
+        .measure_and_replace(&NotKeyed::NonKey, |until| {
+            let until = until.map_or(now, Nanos::as_u64).max(now);
+            let (outcome, ahead) = step(u128::from(until - now));
+            let until = u64::try_from(u128::from(now) + ahead).unwrap_or(u64::MAX);
+            Ok::<_, Infallible>((outcome, Nanos::from(until)))
+        });
+    match replaced {
+        Ok(outcome) => outcome,
     }
 }
 
@@ -313,6 +386,44 @@ mod tests {
         }
         assert!(buckets.peek("unknown", 60, RATE).allowed);
         assert!(!buckets.states.lock().expect("lock").contains_key("unknown"));
+    }
+
+    fn draw(bucket: &str, cost: u64, capacity: u64) -> Withdrawal {
+        Withdrawal {
+            bucket: bucket.to_owned(),
+            cost,
+            rate: Rate {
+                capacity,
+                period_ms: 60_000,
+            },
+        }
+    }
+
+    #[test]
+    fn several_withdrawals_are_made_or_none() {
+        let (buckets, _) = buckets();
+        let all = [draw("a", 20, 60), draw("b", 1, 2), draw("a", 20, 60)];
+        let seen = buckets.take_all(&all, false);
+        let remaining: Vec<u64> = seen.iter().map(|verdict| verdict.remaining).collect();
+        assert_eq!(remaining, [40, 1, 20], "one after the other");
+        assert_eq!(buckets.take_all(&all, true), seen, "asking took nothing");
+        // The third is not allowed: nothing is taken, and all tell what is left.
+        let refused =
+            buckets.take_all(&[draw("b", 1, 2), draw("c", 1, 5), draw("a", 21, 60)], true);
+        let told: Vec<(bool, u64)> = refused
+            .iter()
+            .map(|verdict| (verdict.allowed, verdict.remaining))
+            .collect();
+        assert_eq!(told, [(true, 1), (true, 5), (false, 20)]);
+        assert_eq!(refused[2].retry_after_ms, 1_000);
+        assert_eq!(buckets.peek("c", 5, draw("c", 5, 5).rate).remaining, 0);
+        let never = buckets.take_all(&[draw("b", 1, 2), draw("a", 61, 60)], true);
+        assert_eq!(never[1], Verdict::NEVER);
+        assert!(
+            buckets.take_all(&[draw("b", 1, 2)], true)[0].allowed,
+            "it was left"
+        );
+        assert_eq!(buckets.take_all(&[], true), []);
     }
 
     #[test]

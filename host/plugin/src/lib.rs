@@ -1,8 +1,8 @@
 //! Host side of the WebAssembly plugins: load, limit, call. The only crate that knows wasmtime.
 //!
 //! A [`PluginHost`] turns files into [`Component`]s. A component is bound to its surroundings as
-//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`] or [`Tools`]. Each
-//! binding has a pool of instances, and each instance serves one call, session or matcher at a time.
+//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`], [`Tools`] or
+//! [`Guardrail`]. Each binding has a pool of instances, and each instance serves one call, session or matcher at a time.
 //!
 //! Whatever a plugin does (loop, bloat, trap, overflow its stack, answer nonsense) ends as a
 //! [`PluginError`] of the request that called it. Its instance is dropped and replaced. A call
@@ -26,6 +26,7 @@ mod cpu_share;
 mod engine;
 mod error;
 mod grammar;
+mod guardrail;
 mod handle;
 mod headers;
 mod host;
@@ -52,8 +53,6 @@ mod secret;
 mod state;
 mod stats;
 mod tools;
-mod v0_1;
-mod v0_2;
 mod versions;
 mod wasi;
 mod wasm_file;
@@ -65,6 +64,7 @@ pub use component::{Component, ComponentSource, read_component};
 pub use engine::epoch_restarts;
 pub use error::{Cause, Fault, PluginError};
 pub use grammar::{Grammar, Matcher};
+pub use guardrail::{GuardSession, Guardrail};
 pub use headers::HeaderGrant;
 pub use host::PluginHost;
 pub use json_schema::{JsonSchema, Violation};
@@ -74,8 +74,8 @@ pub use ledger::{KeptBucket, Ledger};
 pub use limits::{
     BreakerLimits, Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES,
     MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES,
-    MAX_LOG_BYTES_PER_CALL, MAX_NESTED, MAX_NESTED_INSTANCES, MAX_TOOL_CALLS,
-    MAX_TOOLS_PER_COMPONENT,
+    MAX_LOG_BYTES_PER_CALL, MAX_MODULE_MEMORIES, MAX_NESTED, MAX_NESTED_INSTANCES, MAX_TOOL_CALLS,
+    MAX_TOOLS_PER_COMPONENT, MAX_WITHDRAWALS,
 };
 pub use load_error::LoadError;
 pub use mortise_outbound::{
@@ -85,10 +85,12 @@ pub use mortise_outbound::{
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
 pub use profile::{FunctionShare, Profile};
-pub use rate_counters::{CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict};
+pub use rate_counters::{
+    CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal,
+};
 pub use secret::Secret;
 pub use stats::{Breakdown, DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;
 pub use wasm_file::{
-    CASES_SECTION, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, VERSION_SECTION,
+    CASES_SECTION, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, Sections, VERSION_SECTION,
 };

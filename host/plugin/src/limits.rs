@@ -22,6 +22,10 @@ pub const MAX_IMAGE_BYTES: u64 = 256 << 20;
 /// Core modules and components within a component.
 pub const MAX_NESTED: u64 = 200;
 
+/// Linear memories of a core module. Compilers give it one, and the second of a component is that of another plugin in
+/// it.
+pub const MAX_MODULE_MEMORIES: u64 = 1;
+
 /// Components that a component makes instances of. One that makes three of another, which makes three
 /// of the next, and so on, takes three to the power of a third of this.
 pub const MAX_NESTED_INSTANCES: u64 = 32;
@@ -36,6 +40,9 @@ pub const MAX_LOG_BYTES_PER_CALL: usize = 64 << 10;
 /// Bytes of log lines that one plugin may write in a second over all its calls, beyond what a single
 /// call may. A line for each of three hundred requests a second fits.
 pub const LOG_BYTES_PER_SECOND: u32 = 64 << 10;
+
+/// Withdrawals of one call of `ledger.take-all`.
+pub const MAX_WITHDRAWALS: usize = 64;
 
 /// Counter names that one plugin may use; further ones are counted under `other`.
 pub const MAX_COUNTER_NAMES: usize = 16;
@@ -139,7 +146,7 @@ impl Default for Limits {
 
 impl Limits {
     /// The defaults for one kind. A grammar builds a trie of the vocabulary, measured at 74 MB for
-    /// 128 000 tokens, and gets 256 MiB and fewer instances. A tool may say and send 1 MiB.
+    /// 128 000 tokens, and gets 256 MiB and fewer instances. A tool or a guardrail may say and send 1 MiB.
     pub fn for_kind(kind: Kind) -> Self {
         let base = Self::default();
         match kind {
@@ -150,8 +157,8 @@ impl Limits {
                 recycle_growth_bytes: 64 << 20,
                 ..base
             },
-            // What a tool says goes into a prompt.
-            Kind::Tool => Self {
+            // What a tool says goes into a prompt, and what a guardrail says takes the place of a few tokens.
+            Kind::Tool | Kind::Guardrail => Self {
                 output_bytes: 1 << 20,
                 ..base
             },
@@ -173,9 +180,9 @@ pub struct Deadlines {
     /// `output-parser.describe`, `constraint` and `open`. 1 s, since a constraint may rewrite large
     /// tool schemas.
     pub constraint_ms: u64,
-    /// `output-parser.session.feed`. 100 ms; it holds up the stream it parses.
+    /// `session.feed` of an output parser or a guardrail. 100 ms; it holds up the stream it looks at.
     pub feed_ms: u64,
-    /// `output-parser.session.close`. 100 ms.
+    /// `session.close` of an output parser or a guardrail. 100 ms.
     pub close_ms: u64,
     /// `grammar.compile`. 1 s; 3 ms is usual.
     pub compile_ms: u64,
@@ -189,6 +196,8 @@ pub struct Deadlines {
     /// `tool.describe` and `tool.call`. 1 s, hence ten by the clock, most of which a tool that asks
     /// other servers waits.
     pub tool_ms: u64,
+    /// `guardrail.describe`, `check-input` and `open`. 1 s, hence ten by the clock.
+    pub check_ms: u64,
 }
 
 impl Default for Deadlines {
@@ -204,6 +213,7 @@ impl Default for Deadlines {
             authorize_ms: 100,
             account_ms: 1000,
             tool_ms: 1000,
+            check_ms: 1000,
         }
     }
 }

@@ -117,6 +117,16 @@ pub enum LoadError {
         /// The kinds that the component has.
         kind: String,
     },
+    /// It calls another plugin, and there is none in it.
+    #[error(
+        "plugin `{origin}` is written around another {inner} plugin; put one into it with `mortise plugin compose`"
+    )]
+    Outer {
+        /// File or name.
+        origin: String,
+        /// Kind of the plugin that it calls.
+        inner: Kind,
+    },
     /// Its interfaces do not have the agreed types.
     #[error(
         "plugin `{origin}` does not fit mortise:plugin: {message}; rebuild it against `wit/` of this server's release"

@@ -8,7 +8,7 @@ use crate::answer_rules::AnswerRules;
 use crate::attribution::{self, Control, attribute};
 use crate::handle::Handle;
 use crate::pool::Lease;
-use crate::versions::{OutputParserExports, in_each_version};
+use crate::versions::{OutputParserExports, convert};
 use crate::{
     Binding, CallContext, Component, Fault, Finish, GrammarSource, LoadError, ParserEvent,
     ParserSetup, ParserTraits, PluginError, PluginHost,
@@ -84,16 +84,11 @@ impl OutputParser {
                 "output-parser.constraint",
                 self.handle.deadlines().constraint_ms,
                 async |exports, store| {
-                    in_each_version!(exports, |exports, convert| {
-                        let setup = convert::parser_setup(setup);
-                        let wanted = wanted.map(convert::grammar_to_guest);
-                        let parser = exports.mortise_plugin_output_parser();
-                        let said = parser
-                            .call_constraint(store, &setup, wanted.as_ref())
-                            .await?;
-                        let source = said.map_err(convert::fault);
-                        Ok(source.map(|source| source.map(convert::grammar_from_guest)))
-                    })
+                    let setup = convert::parser_setup(setup);
+                    let wanted = wanted.map(convert::grammar_to_guest);
+                    let asked = (&setup, wanted.as_ref());
+                    let said = exports.constraint.call(store, asked).await?;
+                    Ok(said.map(|source| source.map(convert::grammar_from_guest)))
                 },
                 |grammar, _| Ok(grammar),
             )
@@ -131,12 +126,8 @@ impl OutputParser {
             "output-parser.open",
             self.handle.deadlines().constraint_ms,
             async |exports, store| {
-                in_each_version!(exports, |exports, convert| {
-                    let setup = convert::parser_setup(setup);
-                    let parser = exports.mortise_plugin_output_parser();
-                    let said = parser.call_open(store, &setup).await?;
-                    Ok(said.map_err(convert::fault))
-                })
+                let setup = convert::parser_setup(setup);
+                exports.open.call(store, (&setup,)).await
             },
             |session, _| Ok(session),
         );
@@ -160,11 +151,8 @@ async fn describe(handle: &Handle<OutputParserExports>) -> Result<ParserTraits, 
             "output-parser.describe",
             handle.deadlines().constraint_ms,
             async |exports, store| {
-                in_each_version!(exports, |exports, convert| {
-                    let parser = exports.mortise_plugin_output_parser();
-                    let traits = parser.call_describe(store).await?;
-                    Ok(Ok(convert::parser_traits(traits)))
-                })
+                let (traits,) = exports.describe.call_async(store, ()).await?;
+                Ok(Ok(convert::parser_traits(traits)))
             },
             |traits, _| Ok(traits),
         )
@@ -201,11 +189,8 @@ impl ParserSession {
                 "output-parser.feed",
                 deadline_ms,
                 async |exports, store| {
-                    in_each_version!(exports, |exports, convert| {
-                        let parser = exports.mortise_plugin_output_parser().session();
-                        let said = parser.call_feed(store, session, text, tokens).await?;
-                        Ok(said.map(convert::parser_events).map_err(convert::fault))
-                    })
+                    let said = exports.feed.call(store, (session, text, tokens)).await?;
+                    Ok(said.map(convert::parser_events))
                 },
                 |events, _| rules.check(events),
             )
@@ -228,12 +213,9 @@ impl ParserSession {
                 "output-parser.close",
                 deadline_ms,
                 async |exports, store| {
-                    in_each_version!(exports, |exports, convert| {
-                        let reason = convert::finish(reason);
-                        let parser = exports.mortise_plugin_output_parser().session();
-                        let said = parser.call_close(store, session, reason).await?;
-                        Ok(said.map(convert::parser_events).map_err(convert::fault))
-                    })
+                    let reason = convert::finish(reason);
+                    let said = exports.close.call(store, (session, reason)).await?;
+                    Ok(said.map(convert::parser_events))
                 },
                 |events, _| rules.check(events),
             )

@@ -6,8 +6,8 @@ use crate::handle::kind_handle;
 use crate::headers::Handle;
 use crate::policy_headers as headers;
 use crate::state::{Grants, State, escape};
-use crate::versions::{PolicyExports, in_each_version};
-use crate::{CallContext, Decision, Facts, Fault, PluginError, UsageReport};
+use crate::versions::PolicyExports;
+use crate::{CallContext, Decision, Facts, Fault, PluginError, Rewrite, UsageReport};
 
 /// Longest text of a header, subject or label that a policy may give.
 const MAX_TEXT_BYTES: usize = 1024;
@@ -17,6 +17,9 @@ const MAX_MESSAGE_BYTES: usize = 8 << 10;
 
 /// Labels that a policy may give.
 const MAX_LABELS: usize = 32;
+
+/// Longest system prompt that a policy may give.
+const MAX_SYSTEM_BYTES: usize = 64 << 10;
 
 /// Names that a grant of tools may list: several times what a request can declare.
 const MAX_TOOL_NAMES: usize = 1024;
@@ -45,16 +48,11 @@ impl Policy {
                 self.handle.deadlines().authorize_ms,
                 async |exports, store| {
                     store.data_mut().call.handles = handles;
-                    in_each_version!(exports, |exports, convert| {
-                        let facts = convert::facts(facts);
-                        let policy = exports.mortise_plugin_policy();
-                        let said = policy.call_authorize(store, &facts).await?;
-                        Ok(said.map(convert::decision).map_err(convert::fault))
-                    })
+                    exports.authorize.call(store, facts).await
                 },
                 |decision, state| {
                     check_counters(state)?;
-                    check(&decision).map_err(Fault::InvalidResult)?;
+                    check(&decision, &state.grants.rewrites).map_err(Fault::InvalidResult)?;
                     Ok(with_passed_headers(decision, &state.grants))
                 },
             )
@@ -83,16 +81,11 @@ impl Policy {
                 async |exports, store| {
                     store.data_mut().call.takes_nothing = true;
                     store.data_mut().call.handles = handles;
-                    in_each_version!(exports, |exports, convert| {
-                        let facts = convert::facts(facts);
-                        let policy = exports.mortise_plugin_policy();
-                        let said = policy.call_authorize(store, &facts).await?;
-                        Ok(said.map(convert::decision).map_err(convert::fault))
-                    })
+                    exports.authorize.call(store, facts).await
                 },
                 |decision, state| {
                     check_counters(state)?;
-                    check(&decision).map_err(Fault::InvalidResult)?;
+                    check(&decision, &state.grants.rewrites).map_err(Fault::InvalidResult)?;
                     Ok(Some(with_passed_headers(decision, &state.grants)))
                 },
             )
@@ -130,14 +123,7 @@ impl Policy {
                 context,
                 "policy.account",
                 self.handle.deadlines().account_ms,
-                async |exports, store| {
-                    in_each_version!(exports, |exports, convert| {
-                        let usage = convert::usage(usage);
-                        let policy = exports.mortise_plugin_policy();
-                        let said = policy.call_account(store, &usage).await?;
-                        Ok(said.map_err(convert::fault))
-                    })
-                },
+                async |exports, store| exports.account.call(store, usage).await,
                 |(), _| Ok(()),
             )
             .await
@@ -171,7 +157,7 @@ fn check_counters(state: &State) -> Result<(), Fault> {
 }
 
 /// A decision becomes a status line, headers and log fields: nothing in it may break those.
-fn check(decision: &Decision) -> Result<(), String> {
+fn check(decision: &Decision, granted: &[String]) -> Result<(), String> {
     match decision {
         Decision::Abstain => Ok(()),
         Decision::Allow(allow) => {
@@ -187,6 +173,7 @@ fn check(decision: &Decision) -> Result<(), String> {
             check_names("tools", allow.tools.names())?;
             check_names("server tools", allow.server_tools.names())?;
             check_length("lease", allow.lease.as_deref().unwrap_or_default())?;
+            check_rewrites(&allow.rewrites, granted)?;
             headers::check(&allow.headers)
         }
         Decision::Deny(deny) => {
@@ -202,6 +189,40 @@ fn check(decision: &Decision) -> Result<(), String> {
             headers::check(&deny.headers)
         }
     }
+}
+
+/// A policy changes what the operator lets it change, and each thing once.
+fn check_rewrites(rewrites: &[Rewrite], granted: &[String]) -> Result<(), String> {
+    for (at, rewrite) in rewrites.iter().enumerate() {
+        let name = rewrite.name();
+        if !granted.iter().any(|known| known == name) {
+            return Err(format!(
+                "asked for the rewrite `{name}`, which `rewrite` of its binding does not grant"
+            ));
+        }
+        if rewrites.iter().take(at).any(|other| other.name() == name) {
+            return Err(format!("asked for the rewrite `{name}` twice"));
+        }
+        match rewrite {
+            Rewrite::System { text, .. } if text.len() > MAX_SYSTEM_BYTES => {
+                return Err(format!(
+                    "gave a system prompt of {} bytes, of at most {MAX_SYSTEM_BYTES}",
+                    text.len()
+                ));
+            }
+            Rewrite::Model(name) => check_text("the model of a rewrite", name)?,
+            Rewrite::MaxTokens(0) => {
+                return Err("asked for the rewrite `max_tokens` with 0 tokens".to_owned());
+            }
+            Rewrite::Temperature(value) if !(0.0..=2.0).contains(value) => {
+                return Err(format!(
+                    "asked for the rewrite `temperature` with {value}, not 0 to 2"
+                ));
+            }
+            Rewrite::System { .. } | Rewrite::MaxTokens(_) | Rewrite::Temperature(_) => {}
+        }
+    }
+    Ok(())
 }
 
 fn check_labels(labels: &[(String, String)]) -> Result<(), String> {
@@ -253,7 +274,7 @@ fn check_text(what: &str, text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Allowance, Denial, Principal};
+    use crate::{Allowance, Denial, Principal, SystemPlace};
 
     fn deny(status: u16) -> Denial {
         Denial {
@@ -278,17 +299,17 @@ mod tests {
 
     #[test]
     fn sound_decisions_pass() {
-        assert_eq!(check(&Decision::Abstain), Ok(()));
-        assert_eq!(check(&Decision::Allow(allow("alice"))), Ok(()));
+        assert_eq!(check(&Decision::Abstain, &[]), Ok(()));
+        assert_eq!(check(&Decision::Allow(allow("alice")), &[]), Ok(()));
         for status in [400, 401, 429, 499] {
-            assert_eq!(check(&Decision::Deny(deny(status))), Ok(()));
+            assert_eq!(check(&Decision::Deny(deny(status)), &[]), Ok(()));
         }
     }
 
     #[test]
     fn a_denial_is_the_callers_fault_only() {
         for status in [0, 200, 302, 399, 500, 503, 999] {
-            let message = check(&Decision::Deny(deny(status))).unwrap_err();
+            let message = check(&Decision::Deny(deny(status)), &[]).unwrap_err();
             assert!(message.contains(&status.to_string()), "{message}");
         }
     }
@@ -298,16 +319,52 @@ mod tests {
         let long = "m".repeat(MAX_MESSAGE_BYTES + 1);
         let mut denial = deny(401);
         denial.message = long.clone();
-        assert!(check(&Decision::Deny(denial)).is_err());
+        assert!(check(&Decision::Deny(denial), &[]).is_err());
         let mut allowance = allow("alice");
         allowance.lease = Some(long);
-        assert!(check(&Decision::Allow(allowance)).is_err());
+        assert!(check(&Decision::Allow(allowance), &[]).is_err());
     }
 
     #[test]
     fn principals_are_fit_for_logs() {
-        assert!(check(&Decision::Allow(allow(""))).is_err());
-        assert!(check(&Decision::Allow(allow("a\nb"))).is_err());
-        assert!(check(&Decision::Allow(allow(&"a".repeat(2000)))).is_err());
+        assert!(check(&Decision::Allow(allow("")), &[]).is_err());
+        assert!(check(&Decision::Allow(allow("a\nb")), &[]).is_err());
+        assert!(check(&Decision::Allow(allow(&"a".repeat(2000))), &[]).is_err());
+    }
+
+    #[test]
+    fn only_granted_rewrites_are_made_and_each_once() {
+        let asked = |rewrites: &[Rewrite], granted: &[&str]| {
+            let granted: Vec<String> = granted.iter().map(|name| (*name).to_owned()).collect();
+            let allowance = Allowance {
+                rewrites: rewrites.to_vec(),
+                ..allow("alice")
+            };
+            check(&Decision::Allow(allowance), &granted)
+        };
+        let model = Rewrite::Model("small".to_owned());
+        let limit = Rewrite::MaxTokens(7);
+        let both = [model.clone(), limit.clone()];
+        assert_eq!(asked(&both, &["max_tokens", "model"]), Ok(()));
+        let message = asked(&both, &["model"]).unwrap_err();
+        assert!(message.contains("`max_tokens`"), "{message}");
+        let message = asked(&[limit.clone(), limit], &["max_tokens"]).unwrap_err();
+        assert!(message.contains("twice"), "{message}");
+        let all = Rewrite::NAMES;
+        for wrong in [
+            Rewrite::MaxTokens(0),
+            Rewrite::Temperature(f32::NAN),
+            Rewrite::Temperature(2.5),
+            Rewrite::Model("a\nb".to_owned()),
+            Rewrite::System {
+                text: "x".repeat(MAX_SYSTEM_BYTES + 1),
+                place: SystemPlace::Before,
+            },
+        ] {
+            assert!(
+                asked(std::slice::from_ref(&wrong), &all).is_err(),
+                "{wrong:?}"
+            );
+        }
     }
 }

@@ -170,7 +170,9 @@ impl<E: Exports> Pool<E> {
     /// Make and prepare an instance.
     async fn make(&self, request_id: Arc<str>) -> Result<Instance<E>, PluginError> {
         const FUNCTION: &str = "lifecycle.prepare";
-        let place = Arc::clone(self.host.instance_permits()).try_acquire_owned();
+        // The pool has room for a memory each.
+        let places = self.component().memories();
+        let place = Arc::clone(self.host.instance_permits()).try_acquire_many_owned(places);
         let Ok(place) = place else {
             let instances = self.host.max_instances();
             return Err(self.refused(request_id, FUNCTION, Fault::Overloaded { instances }));

@@ -36,8 +36,27 @@ pub trait RateCounters: Send + Sync {
         rate: Rate,
     ) -> Counting<'a, Result<Verdict, CountersLost>>;
 
+    /// Make several withdrawals as if one after the other, or none: atomic. There is a verdict for each; where one is not
+    /// allowed, the others tell what is left without any. With `takes` false, only tell what the answer would be.
+    fn take_all<'a>(
+        &'a self,
+        withdrawals: &'a [Withdrawal],
+        takes: bool,
+    ) -> Counting<'a, Result<Vec<Verdict>, CountersLost>>;
+
     /// Charge more (positive) or give back (negative); the bucket may become overdrawn.
     fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()>;
+}
+
+/// One of several withdrawals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withdrawal {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Amount to take.
+    pub cost: u64,
+    /// Capacity and period of the bucket.
+    pub rate: Rate,
 }
 
 /// The outcome of a withdrawal.

@@ -76,10 +76,13 @@ pub(crate) struct Grants {
     /// Prompts of the template that were looked at for control tokens in plain segments.
     pub(crate) prompts_looked_at: AtomicU32,
     pub(crate) settings: String,
+    /// Settings of the inner plugin, of a component that is composed of two.
+    pub(crate) inner_settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,
     pub(crate) secrets: Vec<Secret>,
     pub(crate) headers: HeaderGrant,
+    pub(crate) rewrites: Vec<String>,
     /// The log says that the policy gets handles in place of credentials.
     pub(crate) told_of_handles: AtomicBool,
     pub(crate) ledger: Arc<dyn RateCounters>,

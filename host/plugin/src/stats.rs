@@ -112,6 +112,15 @@ fn functions_of(kind: Kind) -> &'static [&'static str] {
             "policy.account",
         ],
         Kind::Tool => &["lifecycle.prepare", "tool.describe", "tool.call"],
+        Kind::Guardrail => &[
+            "lifecycle.prepare",
+            "guardrail.describe",
+            "guardrail.check-input",
+            "guardrail.open",
+            "guardrail.feed",
+            "guardrail.close",
+            "resource-drop",
+        ],
     }
 }
 

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::handle::Handle;
 use crate::limits::MAX_TOOLS_PER_COMPONENT;
-use crate::versions::{ToolExports, in_each_version};
+use crate::versions::convert::Declared;
+use crate::versions::{ToolExports, convert};
 use crate::{
     Binding, CallContext, Component, Fault, JsonSchema, LoadError, PluginError, PluginHost,
     ToolAnswer, ToolCaller, ToolDeclaration,
@@ -29,14 +30,6 @@ const MAX_VIOLATIONS: usize = 5;
 pub struct Tools {
     handle: Handle<ToolExports>,
     offered: Arc<[Offered]>,
-}
-
-/// A tool as its plugin declares it, before that is checked.
-pub(crate) struct Declared {
-    pub(crate) name: String,
-    pub(crate) description: String,
-    /// JSON text.
-    pub(crate) parameters: String,
 }
 
 /// A tool and the schema that its arguments must follow.
@@ -101,12 +94,10 @@ impl Tools {
                 "tool.call",
                 self.handle.deadlines().tool_ms,
                 async |exports, store| {
-                    in_each_version!(exports, |exports, convert| {
-                        let told = convert::tool_context(&context.request_id, caller);
-                        let tool = exports.mortise_plugin_tool();
-                        let said = tool.call_call(store, name, &arguments, &told).await?;
-                        Ok(convert::tool_answer(said))
-                    })
+                    let told = convert::tool_context(&context.request_id, caller);
+                    let asked = (name, &*arguments, &told);
+                    let (said,) = exports.call.call_async(store, asked).await?;
+                    Ok(convert::tool_answer(said))
                 },
                 |answer, _| {
                     Ok(match answer {
@@ -162,11 +153,8 @@ async fn describe(handle: &Handle<ToolExports>) -> Result<Vec<Offered>, PluginEr
             "tool.describe",
             handle.deadlines().tool_ms,
             async |exports, store| {
-                in_each_version!(exports, |exports, convert| {
-                    let tool = exports.mortise_plugin_tool();
-                    let declared = tool.call_describe(store).await?.into_iter();
-                    Ok(Ok(declared.map(convert::declared).collect()))
-                })
+                let (declared,) = exports.describe.call_async(store, ()).await?;
+                Ok(Ok(declared.into_iter().map(convert::declared).collect()))
             },
             |declared, _| offered(declared).map_err(Fault::InvalidResult),
         )

@@ -34,6 +34,28 @@ pub const VERSION_SECTION: &str = "version";
 /// Longest version that is believed.
 const MAX_VERSION_BYTES: usize = 64;
 
+/// Sections that say something of a component, as its author wrote them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sections<'a> {
+    /// Version, if it is a plausible one.
+    pub version: Option<String>,
+    /// JSON Schema of the settings.
+    pub settings_schema: Option<&'a str>,
+    /// Models that it serves.
+    pub serves: Option<&'a str>,
+}
+
+impl<'a> Sections<'a> {
+    /// Read the sections of a file as far as it is sound.
+    pub fn of(wasm: &'a [u8]) -> Self {
+        Self {
+            version: declared_version(wasm),
+            settings_schema: settings_schema(wasm),
+            serves: serves(wasm),
+        }
+    }
+}
+
 pub(crate) fn file_kind(wasm: &[u8]) -> FileKind {
     if wasm.is_empty() {
         return FileKind::Other("is empty".to_owned());

@@ -6,6 +6,7 @@
 mod artifact;
 mod challenge;
 mod client;
+mod cosign;
 mod credentials;
 mod digest;
 mod error;
@@ -18,6 +19,7 @@ mod store;
 
 pub use artifact::{Plugin, Pulled, describe, pull, push};
 pub use client::{Registry, RegistryConfig};
+pub use cosign::{CosignSignature, cosign_payload, cosign_signatures, push_cosign_signature};
 pub use digest::Digest;
 pub use error::RegistryError;
 pub use layout::{Layout, write as write_file};

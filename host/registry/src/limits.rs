@@ -8,6 +8,12 @@ pub(crate) const MAX_LAYER_BYTES: u64 = 64 << 20;
 /// Largest manifest, and largest configuration of an artifact, which the distribution API limits alike.
 pub(crate) const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 
+/// Signatures of cosign that an artifact may have.
+pub(crate) const MAX_SIGNATURES: usize = 32;
+
+/// Largest text that a signature of cosign is over.
+pub(crate) const MAX_PAYLOAD_BYTES: u64 = 64 << 10;
+
 /// Largest answer about anything else: tokens, lists, errors.
 pub(crate) const MAX_ANSWER_BYTES: u64 = 1 << 20;
 

@@ -1,15 +1,16 @@
 //! The handles of `mortise-plugin` as the service's plugins.
 
 use mortise_plugin::{
-    CallContext, ChatTemplate, Decision, Facts, Finish, Grammar, GrammarSource, MatchStatus,
-    MatchStep, Matcher, OutputParser, ParserEvent, ParserSession, ParserSetup, ParserTraits,
-    PluginError, Policy, RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration,
-    Tools, UsageReport,
+    AnswerPart, CallContext, ChatTemplate, Decision, Facts, Finish, Grammar, GrammarSource,
+    GuardContext, GuardSession, GuardTraits, GuardVerdict, Guardrail, MatchStatus, MatchStep,
+    Matcher, OutputParser, ParserEvent, ParserSession, ParserSetup, ParserTraits, PluginError,
+    Policy, RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, Tools,
+    UsageReport,
 };
 
 use crate::plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
-    RequestId, RunTool,
+    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, MatchTokens, ParseOutput, ParseSession,
+    RenderChat, RequestId, RunTool, WatchChoice,
 };
 
 fn context(request: &RequestId) -> CallContext {
@@ -140,5 +141,56 @@ impl RunTool for Tools {
         arguments: &'a str,
     ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
         Box::pin(async move { Tools::call(self, &context(request), caller, name, arguments).await })
+    }
+}
+
+impl GuardAnswer for Guardrail {
+    fn name(&self) -> &str {
+        self.component().name()
+    }
+
+    fn traits(&self) -> GuardTraits {
+        Guardrail::traits(self)
+    }
+
+    fn check_input<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a GuardContext,
+        messages: &'a str,
+    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>> {
+        Box::pin(
+            async move { Guardrail::check_input(self, &context(request), told, messages).await },
+        )
+    }
+
+    fn open<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a GuardContext,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>> {
+        Box::pin(async move {
+            let session = Guardrail::open(self, &context(request), told).await?;
+            Ok(session.map(|session| Box::new(session) as Box<dyn WatchChoice>))
+        })
+    }
+}
+
+impl WatchChoice for GuardSession {
+    fn feed<'a>(
+        &'a mut self,
+        part: &'a AnswerPart,
+        text: &'a str,
+        held: u32,
+    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>> {
+        Box::pin(GuardSession::feed(self, part, text, held))
+    }
+
+    fn close(
+        self: Box<Self>,
+        finish: Finish,
+        held: u32,
+    ) -> BoxFuture<'static, Result<GuardVerdict, PluginError>> {
+        Box::pin(GuardSession::close(*self, finish, held))
     }
 }

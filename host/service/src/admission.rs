@@ -16,6 +16,7 @@ use crate::observer::Outcome;
 use crate::plugins::{DecidePolicy, RequestId};
 use crate::recognition::{IDENTITY_HEADER, RecogniseCaller, recognised};
 use crate::request::RequestFields;
+use crate::rewrites;
 use crate::routing_key::RoutingKey;
 use crate::spans;
 use crate::spending::Reserved;
@@ -115,39 +116,84 @@ impl Policies {
 
     /// Whether a request may go on. First the policies that are bound to no tenant say who asks; then
     /// those that are bound to that tenant may refuse, or narrow what was allowed.
+    ///
+    /// For requests without an answer, which nobody changes.
     pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
-        let decided = spans::part("policy", self.decided(call, facts));
+        self.ask(call, facts, false).await
+    }
+
+    /// The same for a request for an answer, which policies may change.
+    pub(crate) async fn admit_answer(
+        &self,
+        call: &Call,
+        facts: Facts,
+    ) -> Result<Admission, ServiceError> {
+        self.ask(call, facts, true).await
+    }
+
+    async fn ask(
+        &self,
+        call: &Call,
+        facts: Facts,
+        rewrites: bool,
+    ) -> Result<Admission, ServiceError> {
+        let decided = spans::part("policy", self.decided(call, facts, rewrites));
         let mut admission = decided.await?;
         let own = &mut admission.allowance;
         own.priority = own.priority.saturating_sub(call.waived_priority);
         Ok(admission)
     }
 
-    async fn decided(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
+    async fn decided(
+        &self,
+        call: &Call,
+        facts: Facts,
+        rewrites: bool,
+    ) -> Result<Admission, ServiceError> {
         if let Some(granted) = &call.granted {
             return Ok(Admission::new(call, granted.allowance(), Vec::new()));
         }
-        let facts = self.recognised(call, facts).await?;
-        let mut admission = self.introduce(call, &facts).await?;
+        let mut facts = self.recognised(call, facts).await?;
+        let mut asked = Vec::new();
+        let mut admission = self.introduce(call, &facts, &mut asked).await?;
         let tenant = admission.allowance.principal.tenant.clone();
-        let key = routing_key(&facts, tenant.as_deref());
-        let bound = self.chain.iter().filter(|policy| policy.is_by_tenant());
-        for policy in bound.filter(|policy| policy.concerns(&key)) {
+        if !rewrites {
+            admission.allowance.rewrites.clear();
+        }
+        // The last one asked is the one that changes it.
+        let before = asked.len().saturating_sub(1);
+        let earlier = asked.get(..before).unwrap_or_default();
+        rewrites::change_model(&mut facts, &admission.allowance, earlier).await?;
+        for policy in self.chain.iter().filter(|policy| policy.is_by_tenant()) {
+            if !policy.concerns(&routing_key(&facts, tenant.as_deref())) {
+                continue;
+            }
             match decide(policy, call, &facts).await? {
                 None | Some(Decision::Abstain) => {}
                 Some(Decision::Deny(denial)) => return Err(ServiceError::Denied(denial)),
-                Some(Decision::Allow(allowance)) => {
+                Some(Decision::Allow(mut allowance)) => {
+                    if !rewrites {
+                        allowance.rewrites.clear();
+                    }
                     let account = self.account(policy, &allowance);
                     admission.narrow(allowance, account);
+                    rewrites::change_model(&mut facts, &admission.allowance, &asked).await?;
                 }
             }
+            asked.push(Arc::clone(policy));
         }
+        rewrites::label(&mut admission.allowance);
         Ok(admission)
     }
 
     /// Ask the policies that are bound to no tenant in turn; the first that does not abstain decides.
     /// Where none of them has a say, everybody may do everything.
-    async fn introduce(&self, call: &Call, facts: &Facts) -> Result<Admission, ServiceError> {
+    async fn introduce(
+        &self,
+        call: &Call,
+        facts: &Facts,
+        asked_so_far: &mut Vec<Arc<dyn DecidePolicy>>,
+    ) -> Result<Admission, ServiceError> {
         let key = routing_key(facts, None);
         let mut asked = false;
         let free = self.chain.iter().filter(|policy| !policy.is_by_tenant());
@@ -155,6 +201,7 @@ impl Policies {
             let Some(decision) = decide(policy, call, facts).await? else {
                 continue;
             };
+            asked_so_far.push(Arc::clone(policy));
             asked = true;
             match decision {
                 Decision::Abstain => {}
@@ -404,6 +451,7 @@ impl Admission {
         own.tools = std::mem::take(&mut own.tools).and(by.tools);
         own.server_tools = std::mem::take(&mut own.server_tools).and(by.server_tools);
         own.headers.extend(by.headers);
+        rewrites::merge(&mut own.rewrites, by.rewrites);
         self.accounts.push(account);
     }
 

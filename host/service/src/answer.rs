@@ -9,6 +9,7 @@ use mortise_plugin::Principal;
 
 use crate::error::ServiceError;
 use crate::event::Event;
+use crate::guard::{Watchers, watched};
 use crate::observer::{Outcome, Summary};
 use crate::part::Part;
 use crate::response_cache::CacheUse;
@@ -44,6 +45,8 @@ impl std::fmt::Debug for Answer {
 pub(crate) struct StartedPart {
     /// Dropped before `part`, for the same reason as in [`Answer`].
     pub(crate) choices: Vec<ChoiceSource>,
+    /// Guardrails of each choice; empty if nobody looks.
+    pub(crate) watchers: Vec<Watchers>,
     pub(crate) part: Part,
     pub(crate) registration: Registration,
 }
@@ -56,12 +59,15 @@ impl Answer {
         for (index, one) in started.into_iter().enumerate() {
             let StartedPart {
                 choices,
+                watchers,
                 part,
                 registration,
             } = one;
             parts.push(part);
             registrations.push(registration);
-            streams.extend(choices.into_iter().map(|choice| events(index, choice)));
+            let watchers = watchers.into_iter().chain(std::iter::repeat_with(Vec::new));
+            let watched = choices.into_iter().zip(watchers);
+            streams.extend(watched.map(|(choice, watchers)| events(index, choice, watchers)));
         }
         Self {
             choices: Some(select_all(streams)),
@@ -210,13 +216,18 @@ async fn cancelled(registrations: &mut [Registration]) {
 }
 
 /// Events of a choice of the part at `part`.
-fn events(part: usize, choice: ChoiceSource) -> ChoiceEvents {
+fn events(part: usize, choice: ChoiceSource, watchers: Watchers) -> ChoiceEvents {
     // The state lives in the stream, so a poll that is given up loses nothing.
-    unfold(choice, move |mut choice| async move {
+    let events = unfold(choice, |mut choice| async move {
         let event = choice.next().await?;
-        Some(((part, event), choice))
-    })
-    .boxed()
+        Some((event, choice))
+    });
+    match watchers.is_empty() {
+        true => events.map(move |event| (part, event)).boxed(),
+        false => watched(events.boxed(), watchers)
+            .map(move |event| (part, event))
+            .boxed(),
+    }
 }
 
 /// The outcome of two parts together.

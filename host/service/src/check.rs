@@ -8,7 +8,9 @@ use crate::limits::{
     MAX_SERVER_TOOLS, MAX_STOP_BYTES, MAX_STOPS, MAX_STOPS_BYTES, MAX_TOP_LOGPROBS,
 };
 use crate::refusal::invalid;
-use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
+use crate::request::{
+    ChatPrompt, ContentConstraint, Prompt, PromptEnd, PromptScoring, RequestFields,
+};
 use mortise_models::conversation::{Message, ToolDeclaration, is_too_deep};
 
 mod endings;
@@ -30,6 +32,7 @@ impl Request {
     pub fn check(fields: RequestFields) -> Result<Self, ServiceError> {
         check_counts(&fields)?;
         check_selection(&fields)?;
+        check_prompt_logprobs(&fields)?;
         check_sampling(&fields)?;
         check_stops(&fields.stop)?;
         check_endings(&fields)?;
@@ -47,6 +50,22 @@ impl Request {
     /// Fields as the caller gave them.
     pub fn fields(&self) -> &RequestFields {
         &self.fields
+    }
+
+    /// The request with changed fields, whose bounds are checked again.
+    ///
+    /// # Errors
+    /// When the change fails, or breaks a bound.
+    pub(crate) fn changed(
+        mut self,
+        change: impl FnOnce(&mut RequestFields) -> Result<(), ServiceError>,
+    ) -> Result<Self, ServiceError> {
+        change(&mut self.fields)?;
+        let changed = Self::check(self.fields)?;
+        Ok(Self {
+            server_tools: self.server_tools,
+            ..changed
+        })
     }
 
     /// The request with the declarations of the server's tools beside those of the caller.
@@ -121,7 +140,7 @@ fn check_counts(fields: &RequestFields) -> Result<(), ServiceError> {
             format!("n is {n}; it must be between 1 and {MAX_CHOICES}"),
         ));
     }
-    if fields.max_tokens == Some(0) {
+    if fields.max_tokens == Some(0) && fields.prompt_logprobs.is_none() {
         return Err(invalid(
             "max_tokens",
             "max_tokens is 0; it must be at least 1",
@@ -136,6 +155,27 @@ fn check_counts(fields: &RequestFields) -> Result<(), ServiceError> {
         ));
     }
     Ok(())
+}
+
+fn check_prompt_logprobs(fields: &RequestFields) -> Result<(), ServiceError> {
+    let Some(PromptScoring { field, top }) = fields.prompt_logprobs else {
+        return Ok(());
+    };
+    if top > MAX_TOP_LOGPROBS {
+        return Err(invalid(
+            field,
+            format!("{field} is {top}; it must be at most {MAX_TOP_LOGPROBS}"),
+        ));
+    }
+    let beside = if fields.beams.is_some() {
+        "a beam search"
+    } else if fields.runs_tools() {
+        "tools of the server"
+    } else {
+        return Ok(());
+    };
+    let message = format!("log-probabilities of the prompt are not computed beside {beside}");
+    Err(invalid(field, message))
 }
 
 fn check_sampling(fields: &RequestFields) -> Result<(), ServiceError> {

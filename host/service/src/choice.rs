@@ -17,6 +17,7 @@ use crate::error::ServiceError;
 use crate::event::Event;
 use crate::latency::TokenTimer;
 use crate::plugins::ParseSession;
+use crate::prompt_scores::PromptText;
 use crate::stop::StopMatcher;
 use crate::tally::{RoundKind, Tally};
 use crate::token_spans::{HeldSpans, ParserSpans, TokenSpan};
@@ -70,6 +71,8 @@ pub(crate) struct ChoiceParts {
     pub(crate) number: u32,
     pub(crate) stream: ChoiceStream,
     pub(crate) detokenizer: Detokenizer,
+    /// Text of the prompt, where its tokens are reported.
+    pub(crate) prompt: Option<PromptText>,
     pub(crate) stop: StopMatcher,
     /// The stop strings that are the caller's own.
     pub(crate) stops: Vec<String>,
@@ -91,6 +94,7 @@ pub(crate) struct Choice {
     number: u32,
     stream: ChoiceStream,
     detokenizer: Detokenizer,
+    prompt: Option<PromptText>,
     stop: StopMatcher,
     stops: Vec<String>,
     include_stop: bool,
@@ -122,6 +126,7 @@ impl Choice {
             number: parts.number,
             stream: parts.stream,
             detokenizer: parts.detokenizer,
+            prompt: parts.prompt,
             stop: parts.stop,
             stops: parts.stops,
             include_stop: parts.include_stop,
@@ -167,6 +172,15 @@ impl Choice {
             self.timer.admitted(queued);
         }
         match event {
+            Some(TokenEvent::Prompt(tokens)) => {
+                if let Some(prompt) = &mut self.prompt {
+                    self.ready.push_back(Event::Prompt {
+                        choice: self.number,
+                        tokens: tokens.iter().map(|token| prompt.push(token)).collect(),
+                    });
+                }
+                Ok(())
+            }
             Some(TokenEvent::Token(token)) => self.accept(token).await,
             Some(TokenEvent::Finished { reason, usage }) => {
                 self.tally.add_cached(self.round, usage.cached_tokens);

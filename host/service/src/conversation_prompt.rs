@@ -78,7 +78,9 @@ pub(crate) fn check_consent(
 /// Refuse what needs an engine here.
 pub(crate) fn check_elsewhere(name: &str, request: &Request) -> Result<(), ServiceError> {
     let fields = request.fields();
-    let (field, what) = if fields.beams.is_some() {
+    let (field, what) = if let Some(scoring) = fields.prompt_logprobs {
+        (scoring.field, "does not tell how likely its prompt is")
+    } else if fields.beams.is_some() {
         ("beam_size", "cannot search with beams")
     } else if request.candidates().0 > request.choices() {
         ("best_of", "its choices are not ranked")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_models::{EmbedError, FinishReason, Usage};
+use mortise_models::{EmbedError, FinishReason, Model, PromptUse, TextEmbedder, Usage};
 
 use crate::admission::{Admission, Call};
 use crate::encoding;
@@ -11,7 +11,7 @@ use crate::error::ServiceError;
 use crate::limits::MAX_EMBEDDING_INPUTS;
 use crate::observer::{Outcome, Summary};
 use crate::refusal::invalid;
-use crate::service::{Service, account};
+use crate::service::{Service, UsedModel, account};
 use crate::spans;
 use crate::spending::Purchase;
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
@@ -36,6 +36,8 @@ pub struct EmbeddingRequest {
     pub dimensions: Option<u32>,
     /// Texts that are longer than the context are cut.
     pub truncate: bool,
+    /// Instruction before the texts.
+    pub prompt: PromptUse,
 }
 
 /// Vectors and their usage.
@@ -80,19 +82,42 @@ impl Service {
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
         let (mut admission, used) = self.admit(call, &request.model).await?;
-        let (model, observer) = (&used.loaded.model, &used.observer);
-        let Some(embedder) = &model.embedder else {
-            let message = format!(
-                "the model `{}` generates text and makes no embeddings",
-                model.name
-            );
-            return Err(invalid("model", message));
-        };
-        check_dimensions(request.dimensions, embedder.runtime.dimensions())?;
+        let model = &used.loaded.model;
+        let embedder = embedder_of(model)?;
+        let dimensions = embedder.runtime.dimensions();
+        check_dimensions(request.dimensions, dimensions)?;
+        let inputs = prompted(embedder, request.inputs, &request.prompt)?;
+        let truncate = request.truncate;
+        let mut vectors = self
+            .vectors(&mut admission, model, inputs, truncate)
+            .await?;
+        if let Some(wanted) = request.dimensions {
+            vectors
+                .iter_mut()
+                .for_each(|vector| shorten(vector, wanted));
+        }
+        self.finished(&mut admission, &used);
+        Ok(Embeddings {
+            model: model.name.clone(),
+            vectors,
+            usage: admission.spent().usage,
+            admission,
+        })
+    }
+
+    /// The vectors of texts, paid for.
+    pub(crate) async fn vectors(
+        &self,
+        admission: &mut Admission,
+        model: &Model,
+        inputs: Vec<EmbeddingInput>,
+        truncate: bool,
+    ) -> Result<Vec<Vec<f32>>, ServiceError> {
+        let embedder = embedder_of(model)?;
         let tokenizer = Arc::clone(&embedder.tokenizer);
-        let (context, inputs) = (embedder.runtime.context_length(), request.inputs);
+        let context = embedder.runtime.context_length();
         let tenant = account(&admission.allowance().principal);
-        let most = match request.truncate {
+        let most = match truncate {
             true => usize::MAX,
             false => context,
         };
@@ -100,34 +125,20 @@ impl Service {
             encode(&tokenizer, limits, context, inputs)
         });
         let texts = encoded.await??;
-        let tokens: usize = texts.iter().map(Vec::len).sum();
-        admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
-        self.pay(&mut admission, &model.name, tokens).await?;
-        self.throughputs
-            .sample(&model.name, &embedder.runtime.load(), Instant::now());
+        let tokens = texts.iter().map(Vec::len).sum();
+        self.pay(admission, model, tokens).await?;
         let made = embedder.runtime.embed(texts).await;
-        let mut vectors = made.map_err(|error| match error {
-            EmbedError::QueueFull { limit } => ServiceError::QueueFull {
-                limit,
-                unit: "requests",
-                retry_after: self
-                    .throughputs
-                    .retry_after(&model.name, &embedder.runtime.load()),
-            },
-            EmbedError::Stopped => ServiceError::Stopping,
-            EmbedError::Failed(message) => ServiceError::Engine(message),
-        })?;
-        if let Some(wanted) = request.dimensions {
-            vectors
-                .iter_mut()
-                .for_each(|vector| shorten(vector, wanted));
-        }
+        made.map_err(|error| self.not_made(model, error))
+    }
+
+    /// Tell of a request that was answered.
+    pub(crate) fn finished(&self, admission: &mut Admission, used: &UsedModel) {
         let outcome = Outcome::Finished(FinishReason::Stop);
         admission.spent().outcome = outcome;
         let usage = admission.spent().usage;
-        observer.ended(&Summary {
+        used.observer.ended(&Summary {
             request_id: admission.request_id(),
-            model: &model.name,
+            model: &used.loaded.model.name,
             replayed: false,
             outcome,
             usage,
@@ -135,35 +146,80 @@ impl Service {
             first_token: None,
             elapsed: admission.elapsed(),
         });
-        Ok(Embeddings {
-            model: model.name.clone(),
-            vectors,
-            usage,
-            admission,
-        })
     }
-}
 
-impl Service {
-    /// Reserve the cost of so many tokens.
-    async fn pay(
+    /// The error of a runtime that made nothing.
+    pub(crate) fn not_made(&self, model: &Model, error: EmbedError) -> ServiceError {
+        match error {
+            EmbedError::QueueFull { limit } => ServiceError::QueueFull {
+                limit,
+                unit: "requests",
+                retry_after: self.throughputs.retry_after(&model.name, &model.load()),
+            },
+            EmbedError::Stopped => ServiceError::Stopping,
+            EmbedError::Failed(message) => ServiceError::Engine(message),
+        }
+    }
+
+    /// Count the tokens of a request, and reserve their cost, before they are computed.
+    pub(crate) async fn pay(
         &self,
         admission: &mut Admission,
-        model: &str,
+        model: &Model,
         tokens: usize,
     ) -> Result<(), ServiceError> {
+        admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
         let purchase = Purchase {
             request_id: admission.request_id(),
             principal: &admission.allowance().principal,
-            model,
+            model: &model.name,
             prompt_tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
             answer_tokens: 0,
             counted_elsewhere: false,
         };
         let reserved = self.config.spend.reserve(purchase).await?;
         admission.hold(reserved);
+        self.throughputs
+            .sample(&model.name, &model.load(), Instant::now());
         Ok(())
     }
+}
+
+/// What makes a model's vectors.
+fn embedder_of(model: &Model) -> Result<&TextEmbedder, ServiceError> {
+    model.embedder.as_ref().ok_or_else(|| {
+        let does = match model.reranker {
+            Some(_) => "scores pairs of texts",
+            None => "generates text",
+        };
+        let message = format!("the model `{}` {does} and makes no embeddings", model.name);
+        invalid("model", message)
+    })
+}
+
+/// Inputs with the instruction that stands before their texts.
+fn prompted(
+    embedder: &TextEmbedder,
+    inputs: Vec<EmbeddingInput>,
+    used: &PromptUse,
+) -> Result<Vec<EmbeddingInput>, ServiceError> {
+    let prompt = embedder.prompts.text(used);
+    let prompt = prompt.map_err(|error| invalid("prompt_name", error.to_string()))?;
+    if prompt.is_empty() {
+        return Ok(inputs);
+    }
+    let inputs = inputs.into_iter().map(|input| match input {
+        EmbeddingInput::Text(text) => Ok(EmbeddingInput::Text(format!("{prompt}{text}"))),
+        // What the caller has encoded has no place for an instruction.
+        EmbeddingInput::Tokens(tokens) if *used == PromptUse::Usual => {
+            Ok(EmbeddingInput::Tokens(tokens))
+        }
+        EmbeddingInput::Tokens(_) => {
+            let message = "input has tokens, and an instruction stands before texts only";
+            Err(invalid("input", message.to_owned()))
+        }
+    });
+    inputs.collect()
 }
 
 fn check_dimensions(wanted: Option<u32>, dimensions: usize) -> Result<(), ServiceError> {
@@ -260,7 +316,7 @@ fn cut(tokenizer: &Tokenizer, tokens: &mut Vec<u32>, most: usize) {
     }
 }
 
-fn too_long(prompt: usize, at_least: bool, context: usize) -> ServiceError {
+pub(crate) fn too_long(prompt: usize, at_least: bool, context: usize) -> ServiceError {
     ServiceError::ContextLength {
         param: "input",
         prompt,

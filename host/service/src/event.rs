@@ -7,6 +7,14 @@ use crate::error::ServiceError;
 /// Something happened in an answer. `Completed` or `Failed` comes last.
 #[derive(Debug)]
 pub enum Event {
+    /// Tokens of a prompt, in order, if their log-probabilities were requested. All come before the first text of the
+    /// choice; other choices of the prompt get none.
+    Prompt {
+        /// Number of the first choice that answers the prompt.
+        choice: u32,
+        /// Some of the tokens, behind those of earlier events.
+        tokens: Vec<PromptToken>,
+    },
     /// A choice grew.
     Delta {
         /// Number of the choice, from 0, over all prompts of the request.
@@ -49,6 +57,7 @@ impl Event {
     /// The event with another choice number.
     pub(crate) fn renumbered(self, choice: u32) -> Self {
         match self {
+            Self::Prompt { tokens, .. } => Self::Prompt { choice, tokens },
             Self::Delta {
                 delta,
                 logprobs,
@@ -75,6 +84,30 @@ impl Event {
             event @ (Self::Completed { .. } | Self::Failed(_)) => event,
         }
     }
+}
+
+/// Token of a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptToken {
+    /// Token id.
+    pub id: u32,
+    /// The token as it is shown by itself.
+    pub token: String,
+    /// Text that it adds to the prompt: empty for a control token, and where a character is not whole yet.
+    pub text: String,
+    /// Log-probabilities; `None` for the first token.
+    pub scores: Option<PromptScores>,
+}
+
+/// Log-probabilities of a token of a prompt, behind the tokens before it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptScores {
+    /// Log-probability of the token.
+    pub logprob: f32,
+    /// One more than the number of tokens that are likelier.
+    pub rank: u32,
+    /// Likeliest tokens, highest first: id, the token as it is shown, and its log-probability.
+    pub top: Vec<(u32, String, f32)>,
 }
 
 /// Call of a tool that the server runs itself, and its result.

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use mortise_plugin::{
-    Decision, Facts, Finish, GrammarSource, ParserEvent, ParserSetup, ParserTraits, PluginError,
-    RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, UsageReport,
+    Decision, Facts, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict, ParserEvent,
+    ParserSetup, ParserTraits, PluginError, RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller,
+    ToolDeclaration, UsageReport,
 };
 
 use crate::plugin_routing::Scope;
 use crate::plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
-    RequestId, RunTool,
+    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, ParseOutput,
+    ParseSession, RenderChat, RequestId, RunTool, WatchChoice,
 };
 use crate::routing_key::RoutingKey;
 
@@ -241,5 +242,62 @@ impl RunTool for ScopedTools {
         arguments: &'a str,
     ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
         self.tools.call(request, caller, name, arguments)
+    }
+}
+
+/// A guardrail with the requests that it looks at, the time of its verdicts, and what its failure means.
+pub struct ScopedGuardrail {
+    /// The guardrail.
+    pub guardrail: Arc<dyn GuardAnswer>,
+    /// See [`GuardAnswer::serves`].
+    pub scope: Scope,
+    /// See [`GuardAnswer::is_required`].
+    pub required: bool,
+    /// See [`GuardAnswer::mode`].
+    pub mode: GuardMode,
+    /// See [`GuardAnswer::every`].
+    pub every: u32,
+}
+
+impl GuardAnswer for ScopedGuardrail {
+    fn name(&self) -> &str {
+        self.guardrail.name()
+    }
+
+    fn traits(&self) -> GuardTraits {
+        self.guardrail.traits()
+    }
+
+    fn serves(&self, key: &RoutingKey<'_>) -> bool {
+        (self.scope)(key)
+    }
+
+    fn is_required(&self) -> bool {
+        self.required
+    }
+
+    fn mode(&self) -> GuardMode {
+        self.mode
+    }
+
+    fn every(&self) -> u32 {
+        self.every
+    }
+
+    fn check_input<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a GuardContext,
+        messages: &'a str,
+    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>> {
+        self.guardrail.check_input(request, told, messages)
+    }
+
+    fn open<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a GuardContext,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>> {
+        self.guardrail.open(request, told)
     }
 }

@@ -388,6 +388,8 @@ fn served(generator: Generator, plugins: ModelPlugins) -> ServedModel {
                 architecture: String::new(),
                 generator: Some(generator),
                 embedder: None,
+                reranker: None,
+                loaded_at: std::time::Instant::now(),
             }),
             plugins,
         }),
@@ -431,7 +433,14 @@ pub(crate) fn says(text: &str) -> Script {
 }
 
 pub(crate) fn service(model: ServedModel, policies: Vec<Arc<dyn DecidePolicy>>) -> Service {
-    Service::new(ServiceConfig::default(), vec![model], policies, &[]).expect("a good setup")
+    Service::new(
+        ServiceConfig::default(),
+        vec![model],
+        policies,
+        &[],
+        Vec::new(),
+    )
+    .expect("a good setup")
 }
 
 pub(crate) fn call() -> Call {
@@ -525,6 +534,7 @@ pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
                     }
                 }
             }
+            Event::Prompt { choice, .. } => panic!("log-probabilities of the prompt of {choice}"),
             Event::ServerToolCall { choice, call } => {
                 let choice = at(&mut all, choice);
                 assert_eq!(call.index as usize, choice.server_calls.len());

@@ -335,7 +335,13 @@ fn tokenizer_of(loaded: &LoadedModel) -> Result<(Arc<Tokenizer>, usize), Service
             let context = embedder.runtime.context_length();
             Ok((Arc::clone(&embedder.tokenizer), context))
         }
-        _ => Err(elsewhere(&loaded.model.name)),
+        _ => match &loaded.model.reranker {
+            Some(reranker) => {
+                let context = reranker.runtime.context_length();
+                Ok((Arc::clone(&reranker.tokenizer), context))
+            }
+            None => Err(elsewhere(&loaded.model.name)),
+        },
     }
 }
 

@@ -21,6 +21,7 @@ mod event;
 mod failure;
 #[cfg(test)]
 mod fakes;
+mod guard;
 mod identity;
 mod inspect;
 mod latency;
@@ -35,15 +36,18 @@ mod permitted;
 mod plugin_routing;
 mod plugins;
 mod prepare;
+mod prompt_scores;
 mod ranking;
 mod recognition;
 mod refusal;
 mod rendered_prompt;
 mod request;
 mod response_cache;
+mod rewrites;
 mod routed;
 mod routing_key;
 mod schema_formats;
+mod scoring;
 mod server_tools;
 mod service;
 mod source;
@@ -65,8 +69,8 @@ pub use config::ServiceConfig;
 pub use description::{describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
-pub use event::{Event, ServerToolCall, ToolOutcome};
-pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
+pub use event::{Event, PromptScores, PromptToken, ServerToolCall, ToolOutcome};
+pub use failure::{Fallback, RawOnFailure, ScopedGuardrail, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
 pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText};
 pub use meant::adapted_name;
@@ -79,14 +83,14 @@ pub use mortise_models::conversation::{
 };
 pub use mortise_models::lifecycle::{LifecycleError, LoadOverrides, ModelState, ModelStatus};
 pub use mortise_models::{
-    ADAPTER_SEPARATOR, AdapterError, Capability, Delta, FinishReason, Generator, Model,
+    ADAPTER_SEPARATOR, AdapterError, Capability, Delta, FinishReason, Generator, Model, PromptUse,
     TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
     Denial, Fault, GrammarSource, Kind, PluginError, Principal, ToolAnswer, ToolCaller, ToolChoice,
     ToolDeclaration as RunnableTool, ToolGrant,
 };
-pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
+pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
     render_template,
@@ -94,16 +98,18 @@ pub use offline::{
 pub use own_tools::OwnTools;
 pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
 pub use plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
-    RequestId, RunTool,
+    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, ParseOutput,
+    ParseSession, RenderChat, RequestId, RunTool, WatchChoice,
 };
 pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;
 pub use request::{
-    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation,
+    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, PromptScoring, RequestFields,
+    Truncation,
 };
 pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
 pub use routing_key::RoutingKey;
+pub use scoring::{ScoreRequest, Scores};
 pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};
 pub use spending::{Purchase, Reserved, Spend};

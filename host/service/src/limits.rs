@@ -16,6 +16,8 @@ pub const MAX_STOP_BYTES: usize = 1024;
 pub const MAX_STOPS_BYTES: usize = 4096;
 /// Most alternatives of a token's log-probability.
 pub const MAX_TOP_LOGPROBS: u32 = 20;
+/// Most log-probabilities of a prompt's tokens in an answer, each token's own counted.
+pub const MAX_PROMPT_LOGPROBS: usize = 256 * 1024;
 /// Most tokens to bias.
 pub const MAX_LOGIT_BIASES: usize = 1024;
 /// Longest fairness key, in characters.

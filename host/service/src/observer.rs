@@ -36,8 +36,30 @@ pub trait ModelObserver: Send + Sync {
     /// A tool of the server has run.
     fn tool_ran(&self, run: &ToolRun<'_>);
 
+    /// A guardrail, named after its plugin, refused a request or a choice.
+    fn refused_by(&self, guardrail: &str, part: GuardedPart);
+
     /// An answer has ended, however it ended. Exactly once for each prompt that was admitted.
     fn ended(&self, summary: &Summary<'_>);
+}
+
+/// Part that a guardrail refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuardedPart {
+    /// The prompt of a request.
+    Input,
+    /// A choice of an answer.
+    Output,
+}
+
+impl GuardedPart {
+    /// Name of the part, fit for a label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Output => "output",
+        }
+    }
 }
 
 /// One run of a tool of the server.
@@ -114,6 +136,8 @@ impl ModelObserver for NoObserver {
     fn next_token(&self, _: Duration) {}
 
     fn tool_ran(&self, _: &ToolRun<'_>) {}
+
+    fn refused_by(&self, _: &str, _: GuardedPart) {}
 
     fn ended(&self, _: &Summary<'_>) {}
 }

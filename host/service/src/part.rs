@@ -37,6 +37,16 @@ pub(crate) struct PartSetup {
     pub(crate) span: Span,
 }
 
+impl PartSetup {
+    /// Number of the choices that guardrails look at: those that were made before were looked at then.
+    pub(crate) fn watched(&self, choices: usize) -> usize {
+        match self.cache {
+            Some(CacheUse::Hit) => 0,
+            Some(CacheUse::Miss) | None => choices,
+        }
+    }
+}
+
 /// One prompt while it is answered. When it ends or is dropped, the observer and the policies are
 /// given its figures.
 pub(crate) struct Part {
@@ -65,12 +75,16 @@ impl Part {
 
     /// Take an event of one of the part's choices; returns the events that are ready.
     pub(crate) fn accept(&mut self, event: Event, ready: &mut impl Extend<Event>) {
+        // Of the prompt, and not of the choice: it is there before the choices are ranked.
+        if let Event::Prompt { .. } = event {
+            return self.give(event.renumbered(self.setup.first_choice), ready);
+        }
         let first = self.setup.first_candidate;
         let candidate = match &event {
             Event::Delta { choice, .. }
             | Event::ServerToolCall { choice, .. }
             | Event::Finished { choice, .. } => choice.saturating_sub(first) as usize,
-            Event::Completed { .. } | Event::Failed(_) => 0,
+            Event::Prompt { .. } | Event::Completed { .. } | Event::Failed(_) => 0,
         };
         if let Event::Finished { choice, reason, .. } = &event {
             let (choice, reason) = (*choice, *reason);

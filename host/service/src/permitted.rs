@@ -200,7 +200,7 @@ mod tests {
         let policies = policies.into_iter();
         let chain = policies.map(|policy| Arc::new(policy) as Arc<dyn DecidePolicy>);
         let config = ServiceConfig::default();
-        let service = Service::new(config, models.into(), chain.collect(), &[]);
+        let service = Service::new(config, models.into(), chain.collect(), &[], Vec::new());
         let service = service.expect("a good setup");
         let shown = service.permitted(&call()).await;
         let names: Vec<String> = shown.iter().map(|m| m.listing.name.clone()).collect();

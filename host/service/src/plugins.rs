@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use mortise_plugin::{
-    Decision, Facts, Finish, GrammarSource, MatchStatus, MatchStep, ParserEvent, ParserSetup,
-    ParserTraits, PluginError, RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller,
-    ToolDeclaration, UsageReport,
+    AnswerPart, Decision, Facts, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict,
+    MatchStatus, MatchStep, ParserEvent, ParserSetup, ParserTraits, PluginError, RenderedPrompt,
+    TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, UsageReport,
 };
 
 use crate::routing_key::RoutingKey;
@@ -163,4 +163,82 @@ pub trait RunTool: Send + Sync {
         name: &'a str,
         arguments: &'a str,
     ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>>;
+}
+
+/// Time of a guardrail's verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuardMode {
+    /// Text goes out at once, and a refusal that comes later ends the choice.
+    Observe,
+    /// Text waits for the verdict, at most so many tokens of it.
+    Hold {
+        /// Most tokens that wait.
+        tokens: u32,
+    },
+}
+
+/// Looks at what is asked and answered (`guardrail`).
+pub trait GuardAnswer: Send + Sync {
+    /// Name of the plugin, for logs.
+    fn name(&self) -> &str;
+
+    /// Parts that it looks at.
+    fn traits(&self) -> GuardTraits;
+
+    /// Whether it looks at this request.
+    fn serves(&self, _key: &RoutingKey<'_>) -> bool {
+        true
+    }
+
+    /// Whether a request fails when the plugin breaks down. If not, it goes on unguarded.
+    fn is_required(&self) -> bool {
+        true
+    }
+
+    /// Time of its verdicts.
+    fn mode(&self) -> GuardMode {
+        GuardMode::Observe
+    }
+
+    /// Tokens of an answer after which it is asked again, at least 1.
+    fn every(&self) -> u32 {
+        1
+    }
+
+    /// Verdict on the messages of a request, as JSON.
+    fn check_input<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a GuardContext,
+        messages: &'a str,
+    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>>;
+
+    /// Open a session for one choice; none if there is nothing to look at.
+    #[allow(
+        clippy::type_complexity,
+        reason = "a name for the type would hide what it holds"
+    )]
+    fn open<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a GuardContext,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>>;
+}
+
+/// One choice being looked at (`guardrail.session`).
+pub trait WatchChoice: Send {
+    /// Take the next text of a part, of which the last `held` bytes before it are held back.
+    fn feed<'a>(
+        &'a mut self,
+        part: &'a AnswerPart,
+        text: &'a str,
+        held: u32,
+    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>>;
+
+    /// The choice has ended; of its last part, `held` bytes are held back.
+    fn close(
+        self: Box<Self>,
+        finish: Finish,
+        held: u32,
+    ) -> BoxFuture<'static, Result<GuardVerdict, PluginError>>;
 }

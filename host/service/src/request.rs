@@ -24,7 +24,7 @@ pub struct RequestFields {
     pub best_of: Option<u32>,
     /// Search with beams instead of sampling.
     pub beams: Option<BeamFields>,
-    /// Most tokens to generate for each choice.
+    /// Most tokens to generate for each choice; 0 only with `prompt_logprobs`.
     pub max_tokens: Option<u32>,
     /// `max_tokens` may be more than the context has room for behind the prompt, and is cut to that.
     pub max_tokens_fit: bool,
@@ -67,6 +67,8 @@ pub struct RequestFields {
     pub waived_priority: u32,
     /// Report log-probabilities with this many alternatives, at most 20.
     pub logprobs: Option<u32>,
+    /// Report log-probabilities of the prompt's own tokens; not with beams or tools of the server.
+    pub prompt_logprobs: Option<PromptScoring>,
     /// Report the ids of all tokens, of the prompt and generated; not with tools of the server.
     pub return_tokens: bool,
     /// Tools that the caller declares and runs.
@@ -119,6 +121,15 @@ pub enum Truncation {
     Last(u32),
     /// As many as the context has room for beside the answer.
     Context,
+}
+
+/// Reported log-probabilities of the prompt's own tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptScoring {
+    /// Field of the request that asks for them, as the caller named it. Errors name it.
+    pub field: &'static str,
+    /// Likeliest tokens beside each, at most 20.
+    pub top: u32,
 }
 
 /// A beam search.

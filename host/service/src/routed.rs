@@ -6,7 +6,7 @@ use std::time::Duration;
 use mortise_models::AliasCounters;
 
 use crate::admission::Call;
-use crate::observer::{ModelObserver, Outcome, Summary, ToolRun};
+use crate::observer::{GuardedPart, ModelObserver, Outcome, Summary, ToolRun};
 
 /// Model that a request is for.
 pub(crate) struct Routed {
@@ -56,6 +56,10 @@ impl ModelObserver for CountedByAlias {
 
     fn tool_ran(&self, run: &ToolRun<'_>) {
         self.observer.tool_ran(run);
+    }
+
+    fn refused_by(&self, guardrail: &str, part: GuardedPart) {
+        self.observer.refused_by(guardrail, part);
     }
 
     fn ended(&self, summary: &Summary<'_>) {

@@ -25,11 +25,12 @@ use crate::meant::Meant;
 use crate::model::{LoadedModel, ServedModel};
 use crate::observer::{ModelObserver, NoObserver, Outcome};
 use crate::plugin_routing::RequestPlugins;
-use crate::plugins::{DecidePolicy, RunTool};
+use crate::plugins::{DecidePolicy, GuardAnswer, RunTool};
+use crate::prompt_scores;
 use crate::request::RequestFields;
 use crate::response_cache::ResponseCache;
+use crate::rewrites;
 use crate::routed::Routed;
-use crate::routing_key::RoutingKey;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
 use crate::spans;
 use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
@@ -74,12 +75,15 @@ pub(crate) struct Generation {
     observers: BTreeMap<String, Arc<dyn ModelObserver>>,
     pub(crate) policies: Policies,
     tools: ServerTools,
+    /// In the order in which they look.
+    guardrails: Vec<Arc<dyn GuardAnswer>>,
     /// Unique among the generations of a service.
     number: u64,
 }
 
 impl Service {
-    /// A service of these models, guarded by these policies in turn, with these tools to offer.
+    /// A service of these models, guarded by these policies in turn, with these tools to offer, and these
+    /// guardrails to look at what is asked and answered.
     ///
     /// # Errors
     /// When the models or the tools do not go together, or threads cannot be had.
@@ -88,9 +92,11 @@ impl Service {
         models: Vec<ServedModel>,
         policies: Vec<Arc<dyn DecidePolicy>>,
         tools: &[Arc<dyn RunTool>],
+        guardrails: Vec<Arc<dyn GuardAnswer>>,
     ) -> Result<Self, SetupError> {
         let accounts = Arc::default();
-        let generation = Generation::new(models, policies, tools, &config, &accounts)?;
+        let mut generation = Generation::new(models, policies, tools, &config, &accounts)?;
+        generation.guardrails = guardrails;
         Ok(Self {
             serving: RwLock::new(Arc::new(generation)),
             accounts,
@@ -105,7 +111,7 @@ impl Service {
         })
     }
 
-    /// Serve these models, policies and tools from the next request on. Requests under way end with
+    /// Serve these models, policies, tools and guardrails from the next request on. Requests under way end with
     /// those that they began with.
     ///
     /// # Errors
@@ -115,9 +121,11 @@ impl Service {
         models: Vec<ServedModel>,
         policies: Vec<Arc<dyn DecidePolicy>>,
         tools: &[Arc<dyn RunTool>],
+        guardrails: Vec<Arc<dyn GuardAnswer>>,
     ) -> Result<(), SetupError> {
         let mut generation =
             Generation::new(models, policies, tools, &self.config, &self.accounts)?;
+        generation.guardrails = guardrails;
         generation.number = self.generations.fetch_add(1, Relaxed);
         let mut serving = self.serving.write().unwrap_or_else(PoisonError::into_inner);
         let replaced = std::mem::replace(&mut *serving, Arc::new(generation));
@@ -332,6 +340,7 @@ impl Service {
             .map(|each| each.saturating_mul(candidates));
         let admitted = serving.admit(call, &routed.model, Some((fields, limit)));
         let (mut admission, meant) = admitted.await?;
+        let request = rewrites::rewritten(request, &admission.allowance().rewrites)?;
         let mut used = self.hold(serving, &meant.entry).await?;
         used.observer = routed.observe(used.observer);
         let model = &used.loaded.model;
@@ -340,6 +349,8 @@ impl Service {
             .sample(&name, &generator.load(), Instant::now());
         self.check_choices(candidates, field)?;
         let key = admission.routing_key(&model.name);
+        let guards = used.guards(call, &name, &admission);
+        guards.check_input(request.fields()).await?;
         let plugins = used.loaded.plugins.select(&key);
         let tools = used.tools(request.fields(), &key)?;
         let request = request.with_server_tools(tools.declarations())?;
@@ -352,6 +363,7 @@ impl Service {
             &request,
         );
         let prompt = submitter.prepare(&request).await?;
+        numbers.scored = prompt_scores::check(&request, prompt.tokens(), numbers.scored)?;
         let tokens = u32::try_from(prompt.tokens()).unwrap_or(u32::MAX);
         admission.spent().usage.prompt_tokens = tokens;
         let allowed = admission.allowance().max_tokens;
@@ -368,9 +380,11 @@ impl Service {
             numbers,
         };
         let (choices, setup) = self.choose(&ready, admission, tools).await?;
+        let watched = setup.watched(choices.len());
+        let watchers = guards.watchers(watched).await?;
         numbers.candidates += candidates;
         numbers.choices += request.choices();
-        Ok(self.started(&submitter, choices, setup))
+        Ok(self.started(&submitter, choices, watchers, setup))
     }
 
     /// Submit the choices of a prompt, numbered from `first`.
@@ -482,21 +496,6 @@ pub(crate) struct UsedModel {
     pub(crate) lease: Option<Arc<ModelLease>>,
 }
 
-impl UsedModel {
-    /// Tools that the server runs for a request.
-    ///
-    /// # Errors
-    /// When it may use no tool of some name.
-    pub(crate) fn tools(
-        &self,
-        fields: &RequestFields,
-        key: &RoutingKey<'_>,
-    ) -> Result<EnabledTools, ServiceError> {
-        let selected = self.serving.tools.select(&fields.server_tools, key)?;
-        selected.with(&fields.own_tools)
-    }
-}
-
 /// Numbers of the next prompt's choices.
 #[derive(Default)]
 struct Numbers {
@@ -504,6 +503,8 @@ struct Numbers {
     candidates: u32,
     /// In the answer, where only the best of them are given.
     choices: u32,
+    /// Log-probabilities of prompts.
+    scored: usize,
 }
 
 impl Generation {
@@ -528,6 +529,7 @@ impl Generation {
                 Arc::clone(accounts),
             ),
             tools: ServerTools::new(&[&config.built_in_tools, tools].concat())?,
+            guardrails: Vec::new(),
             number: 0,
         })
     }
@@ -560,16 +562,23 @@ impl Generation {
         answer: Option<(&RequestFields, Option<u32>)>,
     ) -> Result<(Admission, Meant), ServiceError> {
         let adapter = answer.and_then(|(fields, _)| fields.lora_adapter.as_deref());
-        let meant = self.find(model, adapter);
+        let mut meant = self.find(model, adapter);
         let named = meant.as_ref().map(Meant::name);
         let named = named.as_deref().unwrap_or(model);
-        let facts = match answer {
-            Some((fields, max_tokens)) => answer_facts(call, named, max_tokens, fields),
-            None => facts(call, Some(named), false, None),
+        let mut admission = match answer {
+            Some((fields, max_tokens)) => {
+                let facts = answer_facts(call, named, max_tokens, fields);
+                let admission = self.policies.admit_answer(call, facts).await?;
+                admission.check_tools(fields)?;
+                admission
+            }
+            None => {
+                let facts = facts(call, Some(named), false, None);
+                self.policies.admit(call, facts).await?
+            }
         };
-        let mut admission = self.policies.admit(call, facts).await?;
-        if let Some((fields, _)) = answer {
-            admission.check_tools(fields)?;
+        if let Some(name) = rewrites::model(&admission.allowance().rewrites) {
+            meant = self.chosen(name);
         }
         let meant = meant?;
         admission.spent().model = meant.name();

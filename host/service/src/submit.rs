@@ -23,6 +23,7 @@ use crate::observer::ModelObserver;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseSession, RequestId};
 use crate::prepare::{self, Parsing, Prepared, TokenModel};
+use crate::prompt_scores::{self, PromptText};
 use crate::refusal::invalid;
 use crate::rendered_prompt::{self, RenderedModel};
 use crate::request::{BeamFields, RequestFields};
@@ -378,6 +379,7 @@ impl Submitter {
             stop_tokens: prepare::stop_tokens(model, fields),
             sampling: prepare::sampling(model, fields, slot.index)?,
             logprobs: prepare::logprobs(request),
+            prompt_logprobs: prompt_scores::wanted(fields, slot.index, max_tokens),
             priority: self.priority_of(fields),
             share: self.share.clone(),
             salt: self.salt.clone(),
@@ -496,6 +498,10 @@ impl Submitter {
                 prepared.keep_special,
                 prepared.at_start,
             ),
+            prompt: (request.fields().prompt_logprobs.is_some() && slot.index == 0).then(|| {
+                let table = Arc::clone(model.generator.tokenizer.table());
+                PromptText::new(table, request.fields().keep_special, prepared.ids.len())
+            }),
             stop: prepared.stop.clone(),
             stops: request.fields().stop.clone(),
             include_stop: request.fields().include_stop,

@@ -5,6 +5,7 @@ mod alias_numbers;
 mod aliases;
 mod figures;
 mod gen_ai;
+mod guardrails;
 mod latency;
 mod loads;
 mod log;

@@ -2,6 +2,7 @@
 //! vocabulary of a GGUF file. Generated tokens become text incrementally.
 
 mod added_tokens;
+mod around_pair;
 mod bound;
 mod bytes;
 mod checks;
@@ -15,6 +16,7 @@ mod gguf;
 mod limits;
 mod long_words;
 mod normalize;
+mod pair;
 mod pattern;
 mod pipeline;
 mod pre_tokenize;
@@ -28,5 +30,6 @@ pub use error::TokenizerError;
 pub use files::TokenizerFiles;
 pub use gguf::GgufVocabulary;
 pub use limits::EncodeLimits;
+pub use pair::EncodedPair;
 pub use token_table::{MAX_TOKEN_ID, TokenTable};
 pub use tokenizer::Tokenizer;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokenizers::{AddedToken, Encoding, Model, PostProcessor, Token};
 
+use crate::around_pair::AroundPair;
 use crate::bound::{Facts, LowerBound};
 use crate::error::{TokenizerError, guarded, malformed};
 use crate::files::Outline;
@@ -32,6 +33,8 @@ pub(crate) struct Pipeline {
     pub(crate) bound: LowerBound,
     /// Tokens before and after a text.
     pub(crate) around: (Vec<u32>, Vec<u32>),
+    /// Tokens around and between two texts; `None` where the files do not tell, or tell of more than tokens.
+    pub(crate) around_pair: Option<AroundPair>,
 }
 
 impl Pipeline {
@@ -66,6 +69,7 @@ impl Pipeline {
             long_words,
             bound,
             around: around(tokenizer)?,
+            around_pair: AroundPair::of(tokenizer),
         };
         pipeline.try_out()?;
         Ok(pipeline)

@@ -1,8 +1,9 @@
 //! Token buckets and places that several hosts share.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use mortise_plugin::{CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict};
+use mortise_plugin::{CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal};
 
 use crate::config::WhenLost;
 use crate::limits::{KEEP_PLACES, MAX_BUCKET_NAME_BYTES};
@@ -32,6 +33,14 @@ impl RateCounters for SharedCounters {
         rate: Rate,
     ) -> Counting<'a, Result<Verdict, CountersLost>> {
         Box::pin(self.peek(bucket, cost, rate))
+    }
+
+    fn take_all<'a>(
+        &'a self,
+        withdrawals: &'a [Withdrawal],
+        takes: bool,
+    ) -> Counting<'a, Result<Vec<Verdict>, CountersLost>> {
+        Box::pin(self.take_together(withdrawals, takes))
     }
 
     fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()> {
@@ -151,6 +160,137 @@ impl SharedCounters {
         }
     }
 
+    /// One exchange with the server for all of them. Those that can never be made are not sent, and then none is.
+    async fn take_together(
+        &self,
+        withdrawals: &[Withdrawal],
+        takes: bool,
+    ) -> Result<Vec<Verdict>, CountersLost> {
+        let sound = |one: &&Withdrawal| {
+            one.cost <= one.rate.capacity && one.bucket.len() <= MAX_BUCKET_NAME_BYTES
+        };
+        let sent: Vec<&Withdrawal> = withdrawals.iter().filter(sound).collect();
+        let takes_all = takes && sent.len() == withdrawals.len();
+        let here = match takes || !self.valkey.stats().up {
+            true => None,
+            false => Some(self.together_here(&sent, false)),
+        };
+        let here = here.filter(|here| here.iter().all(|verdict| verdict.allowed));
+        let told = match here {
+            Some(here) => here,
+            None if sent.is_empty() => Vec::new(),
+            None => self.ask_together(&sent, takes_all).await?,
+        };
+        let mut told = told.into_iter();
+        let verdicts = withdrawals.iter().map(|one| match sound(&one) {
+            true => told.next().unwrap_or(Verdict::NEVER),
+            false => Verdict::NEVER,
+        });
+        Ok(verdicts.collect())
+    }
+
+    async fn ask_together(
+        &self,
+        sent: &[&Withdrawal],
+        takes: bool,
+    ) -> Result<Vec<Verdict>, CountersLost> {
+        let scripts = &self.valkey.scripts;
+        let mut call = scripts.take_all.key(self.valkey.hosts_key());
+        call.arg(&self.valkey.host).arg(milliseconds(KEEP_PLACES));
+        call.arg(u8::from(takes));
+        for one in sent {
+            let (kind, cost, most) = match is_place(one) {
+                true => ("p", one.cost.to_string(), one.rate.capacity.to_string()),
+                false => (
+                    "b",
+                    microseconds(one.rate.time_for(one.cost)).to_string(),
+                    microseconds(one.rate.time_for(one.rate.capacity)).to_string(),
+                ),
+            };
+            call.key(self.valkey.key(kind, &self.mirror.name, &one.bucket));
+            call.arg(kind).arg(cost).arg(most);
+        }
+        match self.valkey.ask::<Vec<String>>(&call).await {
+            Ok((answers, _shared)) => {
+                let answers: Vec<Drawn> = answers.chunks(3).map(Drawn::read).collect();
+                let all = answers.iter().all(|answer| answer.allowed);
+                let verdicts = sent.iter().zip(&answers).map(|(one, answer)| {
+                    self.note(one, answer, all && takes);
+                    answer.verdict(one, all)
+                });
+                Ok(verdicts.collect())
+            }
+            Err(lost) => {
+                if takes && lost == Lost::Unanswered {
+                    let places = sent.iter().filter(|one| is_place(one));
+                    places.for_each(|one| self.mirror.doubt(&one.bucket));
+                }
+                self.without()?;
+                Ok(self.together_here(sent, takes))
+            }
+        }
+    }
+
+    /// Record what the server told of one withdrawal.
+    fn note(&self, one: &Withdrawal, answer: &Drawn, taken: bool) {
+        if !is_place(one) {
+            self.mirror.buckets.mirror(&one.bucket, answer.left * 1_000);
+        } else if taken && one.cost > 0 {
+            let cost = i64::try_from(one.cost).unwrap_or(i64::MAX);
+            self.mirror.change(&one.bucket, cost, false);
+        }
+    }
+
+    /// The answer by what this host knows. Withdrawals that are made are remembered, to be told later.
+    fn together_here(&self, sent: &[&Withdrawal], takes: bool) -> Vec<Verdict> {
+        let flows = sent.iter().filter(|one| !is_place(one));
+        let flows: Vec<Withdrawal> = flows.map(|one| (*one).clone()).collect();
+        let mut flowing = self.mirror.buckets.take_all(&flows, false).into_iter();
+        let mut held: HashMap<&str, u64> = HashMap::new();
+        let verdicts = sent.iter().map(|one| match is_place(one) {
+            true => {
+                let count = held.entry(&one.bucket);
+                let count = count.or_insert_with(|| self.mirror.count(&one.bucket));
+                let (after, verdict) = places(*count, one.cost, one.rate.capacity);
+                *count = after;
+                verdict
+            }
+            false => flowing.next().unwrap_or(Verdict::NEVER),
+        });
+        let mut verdicts: Vec<Verdict> = verdicts.collect();
+        let all = verdicts.iter().all(|verdict| verdict.allowed);
+        if !all {
+            for (verdict, one) in verdicts.iter_mut().zip(sent) {
+                verdict.remaining = self.left_here(one);
+            }
+        }
+        if all && takes {
+            self.mirror.buckets.take_all(&flows, true);
+            for one in &flows {
+                let flow = microseconds(one.rate.time_for(one.cost));
+                if flow > 0 {
+                    self.mirror.remember(&one.bucket, flow);
+                }
+            }
+            for one in sent.iter().filter(|one| is_place(one)) {
+                self.mirror
+                    .take_untold(&one.bucket, one.cost, one.rate.capacity);
+            }
+        }
+        verdicts
+    }
+
+    /// What is left of a bucket, as far as this host knows.
+    fn left_here(&self, one: &Withdrawal) -> u64 {
+        match is_place(one) {
+            true => one
+                .rate
+                .capacity
+                .saturating_sub(self.mirror.count(&one.bucket)),
+            false => self.mirror.buckets.peek(&one.bucket, 0, one.rate).remaining,
+        }
+    }
+
     async fn adjust(&self, bucket: &str, delta: i64, rate: Rate) {
         if bucket.len() > MAX_BUCKET_NAME_BYTES || delta == 0 {
             return;
@@ -192,6 +332,46 @@ impl SharedCounters {
         match self.valkey.when_lost() {
             WhenLost::Refuse => Err(CountersLost),
             WhenLost::Local => Ok(()),
+        }
+    }
+}
+
+fn is_place(one: &Withdrawal) -> bool {
+    one.bucket.starts_with(UNDER_WAY)
+}
+
+/// What the server tells of one of several withdrawals: times in microseconds, or places.
+struct Drawn {
+    allowed: bool,
+    /// Drawn before it, by those before it.
+    seen: u128,
+    /// Drawn after all, if all are allowed; else before any.
+    left: u128,
+}
+
+impl Drawn {
+    fn read(answer: &[String]) -> Self {
+        let number = |at: usize| answer.get(at).and_then(|text| text.parse().ok());
+        Self {
+            allowed: answer.first().is_some_and(|text| text == "1"),
+            seen: number(1).unwrap_or(u64::MAX.into()),
+            left: number(2).unwrap_or(u64::MAX.into()),
+        }
+    }
+
+    fn verdict(&self, one: &Withdrawal, all: bool) -> Verdict {
+        if is_place(one) {
+            let taken = u64::try_from(self.left).unwrap_or(u64::MAX);
+            return verdict_of_places(self.allowed, taken, one.rate.capacity);
+        }
+        let left = one.rate.verdict(0, true, self.left * 1_000);
+        match self.allowed {
+            true if all => one.rate.verdict(one.cost, true, self.left * 1_000),
+            true => left,
+            false => Verdict {
+                remaining: left.remaining,
+                ..one.rate.verdict(one.cost, false, self.seen * 1_000)
+            },
         }
     }
 }

@@ -6,6 +6,7 @@ use redis::aio::MultiplexedConnection;
 /// Scripts by what they do.
 pub(crate) struct Scripts {
     pub(crate) take: Script,
+    pub(crate) take_all: Script,
     pub(crate) adjust: Script,
     pub(crate) place: Script,
     pub(crate) release: Script,
@@ -17,6 +18,7 @@ impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
             take: Script::new(include_str!("scripts/take.lua")),
+            take_all: Script::new(include_str!("scripts/take_all.lua")),
             adjust: Script::new(include_str!("scripts/adjust.lua")),
             place: Script::new(include_str!("scripts/place.lua")),
             release: Script::new(include_str!("scripts/release.lua")),
@@ -32,13 +34,14 @@ impl Scripts {
     ) -> Result<(), redis::RedisError> {
         let Self {
             take,
+            take_all,
             adjust,
             place,
             release,
             hold,
             live,
         } = self;
-        for script in [take, adjust, place, release, hold, live] {
+        for script in [take, take_all, adjust, place, release, hold, live] {
             script.load_async(connection).await?;
         }
         Ok(())

@@ -20,13 +20,14 @@ export class Refused extends Error {
 /** Called when the server does not take the key. */
 export const refusal = { keyless: () => {} };
 
-async function send(method, path, { body, signal } = {}) {
-  const headers = { "X-Admin-Token": key.get() };
+async function send(method, path, { body, bytes, signal, ...more } = {}) {
+  const headers = { "X-Admin-Token": key.get(), ...more.headers };
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (bytes !== undefined) headers["Content-Type"] = "application/octet-stream";
   const response = await fetch(new URL(path, document.baseURI), {
     method,
     headers,
-    body: body === undefined ? undefined : JSON.stringify(body),
+    body: body === undefined ? bytes : JSON.stringify(body),
     signal,
     credentials: "omit",
     redirect: "error",
@@ -45,6 +46,9 @@ export const get = (path) => json("GET", path);
 export const post = (path, body) => json("POST", path, { body });
 export const put = (path, body) => json("PUT", path, { body });
 export const remove = (path) => json("DELETE", path);
+
+/** Send a file as it is. */
+export const upload = (method, path, bytes, headers = {}) => json(method, path, { bytes, headers });
 
 /** A name as part of a path. */
 export const part = encodeURIComponent;

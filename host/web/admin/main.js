@@ -28,6 +28,7 @@ const views = { overview, models, aliases: new Aliases(names), adapters: new Ada
 const heard = {
   "model.state": (data) => models.state(data),
   "model.progress": (data) => models.progress(data),
+  "model.pull": (data) => models.pull(data),
   numbers: (data) => {
     overview.numbers(data);
     models.numbers(data);

@@ -3,6 +3,7 @@
 import { announce, byId, eachFrame, el, notify, pretty } from "./dom.js";
 import { get, part, post } from "./api.js";
 import { action, actions, badge, bytes, confirmed, duration, form, number, show, Table, whole } from "./parts.js";
+import { Pulls } from "./pulls.js";
 
 const KINDS = { loaded: "good", failed: "bad" };
 
@@ -21,6 +22,7 @@ function loadFields(constraints) {
 export class Models {
   #rows = new Map();
   #stale = new Set();
+  #pulls = new Pulls(() => this.list());
   #table = new Table(
     "models-table",
     "Models",
@@ -32,7 +34,7 @@ export class Models {
       { title: "Waiting", class: "number", text: (row) => number(row.queue_depth) },
       { title: "So far", class: "number", text: (row) => number(row.usage_count) },
       { title: "Memory", class: "number", text: (row) => bytes(row.vram_estimate_mib * 1024 * 1024) },
-      { title: "", by: (row) => [row.name, row.runtime_state], nodes: (row) => this.#actions(row) },
+      { title: "", by: (row) => [row.name, row.runtime_state, this.#pulls.canRemove(row.name)], nodes: (row) => this.#actions(row) },
     ],
     column("name"),
     "No model has this name or state.",
@@ -43,6 +45,7 @@ export class Models {
   constructor() {
     byId("models-filter").addEventListener("input", () => this.#draw());
     byId("models-actions").replaceChildren(
+      this.#pulls.button,
       action("Rescan folders", () => this.#rescan()),
       action("Read settings again", () => reloadSettings().then(() => this.list())),
       action("Restart all", () => this.#restart(), { class: "danger" }),
@@ -104,8 +107,15 @@ export class Models {
     byId("models-count").textContent = `${rows.length} of ${this.#rows.size}`;
   }
 
+  /** A pull from the hub has gone on. */
+  pull(row) {
+    this.#pulls.told(row);
+  }
+
   /** The section is shown. */
-  shown() {
+  async shown() {
+    this.#draw();
+    await this.#pulls.list();
     this.#draw();
   }
 
@@ -116,6 +126,7 @@ export class Models {
       ["unloaded", "failed"].includes(state) && action("Load", () => this.#load(name), of("Load")),
       state === "loaded" && action("Unload", () => this.#unload(name), of("Unload")),
       action("Details", () => this.#details(name), of("Details of")),
+      ["unloaded", "failed"].includes(state) && this.#pulls.canRemove(name) && action("Remove", () => this.#pulls.remove(name), { ...of("Remove"), class: "danger" }),
     );
   }
 

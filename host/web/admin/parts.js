@@ -156,6 +156,7 @@ function control(field) {
   }
   if (field.lines) return el("textarea", { ...common, rows: field.lines, class: "code-field", spellcheck: false, value: field.value ?? "" });
   if (field.check) return el("input", { ...common, type: "checkbox", checked: field.value === true });
+  if (field.file) return el("input", { ...common, type: "file", accept: field.file, required: field.required === true });
   return el("input", { ...common, type: "text", value: field.value ?? "", required: field.required === true, spellcheck: false, autocomplete: "off", placeholder: field.placeholder });
 }
 
@@ -166,24 +167,33 @@ function fieldView(field) {
   return el("div", { class: "field" }, el("label", { for: input.id }, field.label), input, hint);
 }
 
-/** A form. `submit` gets the values by name, and may give what is to be done afterwards; while it fails, the form stays, with the reason. */
+/**
+ * A form. `submit` gets the values by name, and may give what is to be done afterwards; while it fails, the form stays, with the reason.
+ * A text that it gives is shown in the form, which stays too.
+ */
 export function form(title, fields, label, submit) {
   const fault = el("p", { class: "fault", role: "alert" });
+  const told = el("p", { class: "told", role: "status" });
   const send = el("button", { type: "submit", class: "button primary" }, label);
   const cancel = el("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel");
-  const view = el("form", {}, ...fields.map(fieldView), fault, actions(cancel, send));
+  const view = el("form", {}, ...fields.map(fieldView), fault, told, actions(cancel, send));
   view.addEventListener("submit", async (event) => {
     event.preventDefault();
     const values = {};
     for (const field of fields) {
       const input = view.elements[field.name];
-      values[field.name] = field.check ? input.checked : input.value.trim();
+      values[field.name] = field.check ? input.checked : field.file ? input.files[0] : input.value.trim();
     }
     send.disabled = true;
     try {
+      fault.textContent = told.textContent = "";
       const afterwards = await submit(values);
-      dialog.close();
-      afterwards?.();
+      if (typeof afterwards === "string") {
+        told.textContent = afterwards;
+      } else {
+        dialog.close();
+        afterwards?.();
+      }
     } catch (error) {
       fault.textContent = error.message;
     }

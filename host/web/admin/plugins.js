@@ -3,6 +3,7 @@
 import { byId, el, notify } from "./dom.js";
 import { get, post } from "./api.js";
 import { action, badge, bytes, duration, number, Table } from "./parts.js";
+import { fileActions, folderFiles, newFile } from "./plugin-files.js";
 
 const list = (values) => (values?.length ? values.join(", ") : "all");
 
@@ -44,10 +45,11 @@ export class Plugins {
     "Files of plugins",
     [
       { title: "File", text: ({ file }) => file },
-      { title: "Version", text: ({ version }) => version },
-      { title: "Kinds", text: ({ kinds }) => kinds.join(", ") },
+      { title: "Version", text: ({ version }) => version ?? "–" },
+      { title: "Kinds", text: ({ kinds }) => kinds?.join(", ") ?? "removed" },
       { title: "Built against", text: ({ built_against: built }) => built ?? "–" },
-      { title: "SHA-256", by: ({ digest }) => digest, nodes: ({ digest }) => el("code", {}, digest) },
+      { title: "SHA-256", by: ({ digest }) => digest, nodes: ({ digest }) => digest && el("code", {}, digest) },
+      { title: "", by: ({ change }) => change, nodes: ({ change }) => change && fileActions(change, () => this.shown()) },
     ],
     ({ file }) => file,
     "There is no file of a plugin; the embedded ones serve.",
@@ -66,8 +68,10 @@ export class Plugins {
     "No plugin has broken down.",
   );
 
+  #new = action("New plugin file", () => newFile(() => this.shown()));
+
   constructor() {
-    byId("plugins-actions").replaceChildren(action("Read plugins again", () => this.#reload()));
+    byId("plugins-actions").replaceChildren(this.#new, action("Read plugins again", () => this.#reload()));
   }
 
   async shown() {
@@ -75,7 +79,11 @@ export class Plugins {
     this.#generation = status.generation;
     byId("plugins-generation").textContent = `set ${number(status.generation)}`;
     this.#serving.set(status.serving);
-    this.#files.set(status.files);
+    const changeable = await folderFiles();
+    this.#new.hidden = !changeable;
+    const loaded = status.files.map((row) => ({ ...row, change: changeable?.find(({ path }) => path === row.file) }));
+    const others = changeable?.filter(({ path }) => !status.files.some(({ file }) => file === path)) ?? [];
+    this.#files.set([...loaded, ...others.map((change) => ({ file: change.path, change }))]);
     this.#breakdowns.set(status.breakdowns);
     const refused = status.rejected.map(({ file, reason }) => `${file ?? "configuration"}: ${reason}`);
     const problems = [...refused, status.error].filter(Boolean);

@@ -69,7 +69,9 @@ pub(crate) const ADMIN: &[File] = &[
     file!("admin", "models.js", SCRIPT),
     file!("admin", "overview.js", SCRIPT),
     file!("admin", "parts.js", SCRIPT),
+    file!("admin", "plugin-files.js", SCRIPT),
     file!("admin", "plugins.js", SCRIPT),
+    file!("admin", "pulls.js", SCRIPT),
     file!("admin", "requests.js", SCRIPT),
 ];
 

@@ -50,7 +50,7 @@ mod tests {
     fn a_module_without_the_exports_is_refused_by_name() {
         let error = wrap(EMPTY, "policy").unwrap_err().to_string();
         assert!(
-            error.contains("policy") && error.contains("prepare") && error.contains("@0.2.0"),
+            error.contains("policy") && error.contains("prepare") && error.contains("@0.3.0"),
             "{error}"
         );
     }

@@ -4,10 +4,12 @@
 //! It runs nothing and refuses to know wasmtime: what a server makes of a component is `mortise-plugin`'s.
 
 mod component;
+mod compose;
 mod reference;
 mod section;
 
 pub use component::{is_core_module, wrap};
+pub use compose::{compose, inner_kinds};
 pub use reference::reference;
 pub use section::{MAX_SECTION_BYTES, add_section};
 
@@ -15,13 +17,13 @@ use wit_parser::{PackageId, Resolve, SourceMap};
 
 /// The package, file by file: name and text.
 pub const FILES: &[(&str, &str)] = &[
-    ("types.wit", include_str!("../../../wit/v0.2/types.wit")),
+    ("types.wit", include_str!("../../../wit/v0.3/types.wit")),
     (
         "capabilities.wit",
-        include_str!("../../../wit/v0.2/capabilities.wit"),
+        include_str!("../../../wit/v0.3/capabilities.wit"),
     ),
-    ("kinds.wit", include_str!("../../../wit/v0.2/kinds.wit")),
-    ("worlds.wit", include_str!("../../../wit/v0.2/worlds.wit")),
+    ("kinds.wit", include_str!("../../../wit/v0.3/kinds.wit")),
+    ("worlds.wit", include_str!("../../../wit/v0.3/worlds.wit")),
 ];
 
 /// Error of a tool.
@@ -48,6 +50,14 @@ pub enum WitError {
         /// The package with its version.
         package: String,
         /// Part that is missing or wrong.
+        message: String,
+    },
+    /// Two components cannot be put into each other.
+    #[error("the {part} plugin cannot be composed: {message}")]
+    Compose {
+        /// The part that is at fault: `outer` or `inner`.
+        part: &'static str,
+        /// Thing that is wrong with it.
         message: String,
     },
     /// A section would be too large for a server.

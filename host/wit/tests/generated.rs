@@ -39,7 +39,7 @@ fn the_reference_is_up_to_date() {
 #[test]
 fn the_c_bindings_are_up_to_date() {
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_path(root().join("wit/v0.2")).unwrap();
+    let (package, _) = resolve.push_path(root().join("wit/v0.3")).unwrap();
     let worlds = resolve.packages[package].worlds.clone();
     for (name, world) in worlds {
         let kind = name.strip_suffix("-plugin").unwrap();

@@ -10,11 +10,11 @@ use crate::segments;
     missing_docs,
     unreachable_pub,
     clippy::all,
-    reason = "generated from wit/v0.2"
+    reason = "generated from wit/v0.3"
 )]
 mod bindings {
     wit_bindgen::generate!({
-        path: "../../wit/v0.2",
+        path: "../../wit/v0.3",
         world: "chat-template-plugin",
     });
     use super::Plugin;

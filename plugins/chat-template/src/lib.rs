@@ -1,23 +1,8 @@
-//! Renders conversations with the Jinja template of a model, byte for byte as Hugging Face's
-//! `transformers` would, and keeps apart what the template wrote from what the caller wrote.
+//! Renders conversations with the Jinja template of a model, byte for byte as Hugging Face's `transformers` would.
 //!
-//! The caller's text can never become a control token: before rendering, every look-alike in it is
-//! broken by a noncharacter ([`marks`]); after rendering, whatever control token stands unbroken
-//! was written by the template ([`segments`]); then the breaks are taken out again.
-//!
-//! The logic is plain Rust and is tested natively; `guest` joins it to the WIT world.
+//! [`mortise_jinja`] renders, and is tested natively; `guest` joins it to the WIT world.
 
-pub mod render;
-pub mod segments;
-
-mod conversation;
-mod environment;
-mod marks;
-mod methods;
-mod probe;
-mod python_json;
-mod strftime;
-mod template;
+pub use mortise_jinja::{render, segments};
 
 #[cfg(target_family = "wasm")]
 mod guest;

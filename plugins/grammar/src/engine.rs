@@ -14,8 +14,9 @@ use crate::cache::Cache;
 use crate::error::{GrammarError, excerpt};
 use crate::matcher::{Mask, Matcher};
 use crate::pointer::shown;
+use crate::rewrite::circles;
 use crate::source::{
-    Source, check_lark, read_schema, rewrite_lark, rewrite_schema, schema_grammar,
+    Source, check_lark, check_schema, read_schema, rewrite_lark, rewrite_schema, schema_grammar,
 };
 
 /// Tokens of a vocabulary.
@@ -110,18 +111,19 @@ impl Engine {
             Source::JsonObject => schema_grammar(json!({"type": "object"})),
             Source::JsonSchema(text) => {
                 let schema = read_schema(text)?;
-                let grammar = schema_grammar(rewrite_schema(&schema)?);
-                return self.build(grammar).map_err(|error| {
-                    let fails = |part: Value| {
-                        let part = rewrite_schema(&part);
-                        part.is_ok_and(|part| self.build(schema_grammar(part)).is_err())
-                    };
-                    let path = blame::find(&schema, fails);
-                    GrammarError::Invalid(format!(
-                        "the JSON schema cannot be used, at `{}`: {error}",
-                        shown(&path)
-                    ))
-                });
+                return self
+                    .build_schema(rewrite_schema(&schema)?)
+                    .map_err(|error| {
+                        let fails = |part: Value| {
+                            let part = rewrite_schema(&part);
+                            part.is_ok_and(|part| self.build(schema_grammar(part)).is_err())
+                        };
+                        let path = blame::find(&schema, fails);
+                        GrammarError::Invalid(format!(
+                            "the JSON schema cannot be used, at `{}`: {error}",
+                            shown(&path)
+                        ))
+                    });
             }
             Source::Regex(text) => TopLevelGrammar::from_regex(text),
             Source::Lark(text) => {
@@ -132,6 +134,19 @@ impl Engine {
         self.build(grammar).map_err(|error| {
             GrammarError::Invalid(format!("the {} cannot be used: {error}", source.kind()))
         })
+    }
+
+    /// A grammar of a rewritten schema.
+    fn build_schema(&self, schema: Value) -> Result<Compiled, String> {
+        let error = match self.build(schema_grammar(schema.clone())) {
+            Err(error) if error.contains("circular references") => error,
+            built => return built,
+        };
+        let broken_up = circles::broken_up(&schema).filter(|schema| check_schema(schema).is_ok());
+        match broken_up {
+            Some(schema) => self.build(schema_grammar(schema)),
+            None => Err(error),
+        }
     }
 
     fn build(&self, grammar: TopLevelGrammar) -> Result<Compiled, String> {

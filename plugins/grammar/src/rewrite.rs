@@ -1,6 +1,8 @@
 //! Schemas as llguidance can follow them. It knows neither `not` nor conditions, and of `oneOf` only options
 //! that it sees to exclude each other; here they are rewritten to `anyOf`, as far as that can be decided.
 
+pub(crate) mod circles;
+mod counts;
 mod facts;
 mod keywords;
 mod members;
@@ -131,7 +133,10 @@ impl Rewriting {
         members::dependencies(fields);
         self.negation(fields).map_err(|error| ("not", error))?;
         self.condition(fields).map_err(|error| ("if", error))?;
-        options::one_of(&self.document, fields).map_err(|error| ("oneOf", error))
+        options::one_of(&self.document, fields).map_err(|error| ("oneOf", error))?;
+        counts::unique(&self.document, fields);
+        counts::members(fields);
+        Ok(())
     }
 
     fn negation(&self, fields: &mut Map<String, Value>) -> Result<(), Undecided> {

@@ -110,13 +110,14 @@ pub(crate) fn check_lark(text: &str) -> Result<(), GrammarError> {
 
 /// The schema as llguidance can follow it. The error names the path.
 pub(crate) fn rewrite_schema(schema: &Value) -> Result<Value, GrammarError> {
-    let rewritten = rewritten(schema).map_err(|refusal| {
+    let mut rewritten = rewritten(schema).map_err(|refusal| {
         GrammarError::Invalid(format!(
             "the JSON schema cannot be used, at `{}`: {}",
             shown(&refusal.path),
             refusal.reason
         ))
     })?;
+    keep_counts(&mut rewritten)?;
     // References may lead elsewhere now, and schemas be one within the other.
     depth::check_schema(&rewritten)?;
     Ok(rewritten)
@@ -127,7 +128,7 @@ pub(crate) fn rewrite_lark(text: &str) -> Result<String, GrammarError> {
     let mut result = String::new();
     let mut copied = 0;
     for (span, schema) in schemas(text) {
-        if rewrite::is_plain(&schema) {
+        if rewrite::is_plain(&schema) && !counts_far(&schema) {
             continue;
         }
         result.push_str(&text[copied..span.start]);
@@ -136,6 +137,45 @@ pub(crate) fn rewrite_lark(text: &str) -> Result<String, GrammarError> {
     }
     result.push_str(&text[copied..]);
     Ok(result)
+}
+
+/// A bound that is too far away to be met is as good as the farthest one that grammars have. What must be counted to
+/// cannot be.
+fn keep_counts(schema: &mut Value) -> Result<(), GrammarError> {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let far = COUNTS.contains(&key.as_str()) && is_far(value);
+                if far && key.starts_with("max") {
+                    *value = json!(MAX_COUNT);
+                } else if far {
+                    return Err(GrammarError::Invalid(format!(
+                        "the JSON schema counts to more than {MAX_COUNT}, in `{key}`"
+                    )));
+                } else if !matches!(key.as_str(), "const" | "enum") {
+                    keep_counts(value)?;
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => items.iter_mut().try_for_each(keep_counts),
+        _ => Ok(()),
+    }
+}
+
+fn is_far(count: &Value) -> bool {
+    count.as_f64().is_some_and(|count| count > MAX_COUNT as f64)
+}
+
+/// True if a schema counts farther than grammars do.
+fn counts_far(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => fields.iter().any(|(key, value)| {
+            COUNTS.contains(&key.as_str()) && is_far(value) || counts_far(value)
+        }),
+        Value::Array(items) => items.iter().any(counts_far),
+        _ => false,
+    }
 }
 
 fn check_limits(
@@ -169,8 +209,7 @@ fn check_limits(
         Value::Object(fields) => {
             for (key, item) in fields {
                 push_key(path, key);
-                let too_many = item.as_f64().is_some_and(|count| count > MAX_COUNT as f64);
-                if too_many && COUNTS.contains(&key.as_str()) {
+                if key.starts_with("min") && COUNTS.contains(&key.as_str()) && is_far(item) {
                     return refuse(path, format!("counts to more than {MAX_COUNT}"));
                 }
                 let named = item.as_object().map_or(0, Map::len);

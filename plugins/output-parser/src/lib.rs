@@ -3,7 +3,8 @@
 //!
 //! The formats are those of the SDK's [`formats`](mortise_plugin_sdk::formats). Which one a model writes is told by its
 //! chat template, else by its control tokens, else by its architecture, and the operator's settings decide
-//! before all of them. The grammar is made from the marks by which the format is read.
+//! before all of them. Where nothing tells, the template is rendered, and what it writes shows the format ([`derive`]). The
+//! grammar is made from the marks by which the format is read.
 //!
 //! The SDK's [`stream`](mortise_plugin_sdk::stream) reads, so neither the result nor the work depends on
 //! how the text was cut, and what turns out not to be a call is handed back as content, exactly as
@@ -20,6 +21,7 @@
 
 mod calls;
 pub mod constraint;
+pub mod derive;
 mod marks;
 mod schema;
 pub mod style;
@@ -30,7 +32,7 @@ use mortise_plugin_sdk::stream::Parsing;
 use mortise_plugin_sdk::tools::Tools;
 use mortise_plugin_sdk::{Fault, Model};
 
-use crate::style::{Settings, Style};
+use crate::style::{Reason, Settings, Style};
 
 mortise_plugin_sdk::export!(output_parser: DefaultParser, settings: "settings.schema.json");
 
@@ -52,6 +54,13 @@ impl OutputParser for DefaultParser {
             let message = "the chat template shows tools and no known format of calls, so calls are read as `hermes`; \
                            name the format in the settings of the output parser, see `mortise parse --formats`";
             log(Level::Warn, message, &[("model", model)]);
+        }
+        if self.0.reason == Reason::Derived {
+            let message = "no known format of calls is told by the model's files; it was derived from what the chat \
+                           template writes, and reads that back";
+            let marks = self.0.format.spec().opens.join(" ");
+            let fields = [("model", self.0.model.name.as_str()), ("marks", &marks)];
+            log(Level::Info, message, &fields);
         }
         self.0.keep_special_tokens()
     }

@@ -4,6 +4,8 @@ use mortise_plugin_sdk::formats::{Format, Sign};
 use mortise_plugin_sdk::{ControlToken, Model};
 use serde::Deserialize;
 
+use crate::derive;
+
 /// Marks of reasoning that models of every family may have.
 const THINK: (&str, &str) = ("<think>", "</think>");
 
@@ -29,6 +31,8 @@ pub enum Reason {
     Settings,
     /// The model's files tell of it.
     Files(Sign),
+    /// The model's chat template writes it, and nobody has listed it.
+    Derived,
     /// Nothing tells of any, and most models can write this one if they are shown it.
     Nothing,
 }
@@ -85,7 +89,10 @@ impl Style {
             FormatSetting::Named(format) => (format, Reason::Settings),
             FormatSetting::Auto => match Format::of_model(&model) {
                 Some((format, sign)) => (format, Reason::Files(sign)),
-                None => (Format::Hermes, Reason::Nothing),
+                None => match derive::derived(&model) {
+                    Some(format) => (format, Reason::Derived),
+                    None => (Format::Hermes, Reason::Nothing),
+                },
             },
         };
         let own = format.spec().reasoning;

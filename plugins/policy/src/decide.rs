@@ -9,7 +9,7 @@ use crate::caller::{self, Caller, forbidden};
 use crate::glob;
 use crate::rates;
 use crate::settings::Settings;
-pub use crate::wit::{Allow, Decision, Deny, Facts, Host, Verdict};
+pub use crate::wit::{Allow, Decision, Deny, Facts, Host, Verdict, Withdrawal};
 
 /// Decide on a request.
 pub fn authorize(settings: &Settings, host: &impl Host, facts: Facts<'_>) -> Decision {

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::decide::{self, Decision, Facts, Verdict};
+use crate::decide::{self, Decision, Facts, Verdict, Withdrawal};
 use crate::settings::Settings;
 
 #[allow(
@@ -10,11 +10,11 @@ use crate::settings::Settings;
     missing_docs,
     unreachable_pub,
     clippy::all,
-    reason = "generated from wit/v0.2"
+    reason = "generated from wit/v0.3"
 )]
 mod bindings {
     wit_bindgen::generate!({
-        path: "../../wit/v0.2",
+        path: "../../wit/v0.3",
         world: "policy-plugin",
     });
     use super::Plugin;
@@ -43,13 +43,21 @@ struct Plugin;
 struct Imports;
 
 impl decide::Host for Imports {
-    fn take(&self, bucket: &str, cost: u64, capacity: u64, period_ms: u64) -> Verdict {
-        let verdict = ledger::take(bucket, cost, capacity, period_ms);
-        Verdict {
+    fn take_all(&self, withdrawals: &[Withdrawal<'_>]) -> Vec<Verdict> {
+        let withdrawals = withdrawals.iter().map(|one| ledger::Withdrawal {
+            bucket: one.bucket.to_owned(),
+            cost: one.cost,
+            capacity: one.capacity,
+            period_ms: one.period_ms,
+        });
+        let withdrawals: Vec<_> = withdrawals.collect();
+        let verdicts = ledger::take_all(&withdrawals).into_iter();
+        let verdicts = verdicts.map(|verdict| Verdict {
             allowed: verdict.allowed,
             remaining: verdict.remaining,
             retry_after_ms: verdict.retry_after_ms,
-        }
+        });
+        verdicts.collect()
     }
 
     fn adjust(&self, bucket: &str, delta: i64, capacity: u64, period_ms: u64) {
@@ -116,6 +124,7 @@ impl policy::Guest for Plugin {
                 server_tools: grant(allow.denied_server_tools),
                 headers: allow.headers,
                 lease: allow.lease,
+                rewrites: Vec::new(),
             }),
             Decision::Deny(deny) => policy::Decision::Deny(policy::Deny {
                 status: deny.status,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
 use crate::settings::{Rates, Settings};
-use crate::wit::{Deny, Facts, Host, Verdict};
+use crate::wit::{Deny, Facts, Host, Verdict, Withdrawal};
 
 const SECOND_MS: u64 = 1_000;
 const MINUTE_MS: u64 = 60_000;
@@ -79,19 +79,25 @@ pub(crate) fn take(
     facts: Facts<'_>,
 ) -> Result<Taken, Deny> {
     let draws = draws(settings, caller, facts);
-    let mut verdicts: Vec<Verdict> = Vec::with_capacity(draws.len());
-    for (at, draw) in draws.iter().enumerate() {
-        let verdict = host.take(&draw.bucket, draw.cost, draw.capacity, draw.period_ms);
-        verdicts.push(verdict);
-        if verdict.allowed {
-            continue;
-        }
-        let taken = draws.iter().zip(&mut verdicts).take(at);
-        for (earlier, verdict) in taken.filter(|(earlier, _)| earlier.cost > 0) {
-            let back = i64::try_from(earlier.cost).map_or(i64::MIN, |cost| -cost);
-            host.adjust(&earlier.bucket, back, earlier.capacity, earlier.period_ms);
-            verdict.remaining = verdict.remaining.saturating_add(earlier.cost);
-        }
+    let withdrawals = draws.iter().map(|draw| Withdrawal {
+        bucket: &draw.bucket,
+        cost: draw.cost,
+        capacity: draw.capacity,
+        period_ms: draw.period_ms,
+    });
+    let withdrawals: Vec<Withdrawal<'_>> = withdrawals.collect();
+    let mut verdicts = match withdrawals.is_empty() {
+        true => Vec::new(),
+        false => host.take_all(&withdrawals),
+    };
+    let refused = draws.iter().zip(&verdicts).enumerate();
+    let refused = refused
+        .into_iter()
+        .find(|(_, (_, verdict))| !verdict.allowed);
+    if let Some((at, (draw, verdict))) = refused {
+        let verdict = *verdict;
+        // Limits behind the one that refuses are not told of.
+        verdicts.truncate(at + 1);
         let headers = headers(&draws, &verdicts, Some(at), host.now_ms());
         return Err(limited(&caller.subject, draw, verdict, headers));
     }

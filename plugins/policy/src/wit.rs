@@ -2,14 +2,27 @@
 
 /// Host functions that the policy uses.
 pub trait Host {
-    /// `ledger.take`
-    fn take(&self, bucket: &str, cost: u64, capacity: u64, period_ms: u64) -> Verdict;
+    /// `ledger.take-all`
+    fn take_all(&self, withdrawals: &[Withdrawal<'_>]) -> Vec<Verdict>;
     /// `ledger.adjust`
     fn adjust(&self, bucket: &str, delta: i64, capacity: u64, period_ms: u64);
     /// `secrets.find`
     fn find_secret(&self, candidate: &str) -> Option<String>;
     /// `clock.unix-millis`
     fn now_ms(&self) -> u64;
+}
+
+/// `ledger.withdrawal`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Withdrawal<'a> {
+    /// Name of the bucket.
+    pub bucket: &'a str,
+    /// Amount to take.
+    pub cost: u64,
+    /// Amount that the bucket holds.
+    pub capacity: u64,
+    /// Time in which it refills.
+    pub period_ms: u64,
 }
 
 /// `ledger.verdict`

@@ -1,17 +1,20 @@
 //! A component of all kinds.
 
+mod watch;
+
 use std::cell::{Cell, RefCell};
 
 wit_bindgen::generate!({
-    path: "../../wit/v0.2",
+    path: "../../wit/v0.3",
     inline: "
         package test:guests;
         world every-kind {
-            include mortise:plugin/chat-template-plugin@0.2.0;
-            include mortise:plugin/output-parser-plugin@0.2.0;
-            include mortise:plugin/grammar-plugin@0.2.0;
-            include mortise:plugin/policy-plugin@0.2.0;
-            include mortise:plugin/tool-plugin@0.2.0;
+            include mortise:plugin/chat-template-plugin@0.3.0;
+            include mortise:plugin/output-parser-plugin@0.3.0;
+            include mortise:plugin/grammar-plugin@0.3.0;
+            include mortise:plugin/policy-plugin@0.3.0;
+            include mortise:plugin/tool-plugin@0.3.0;
+            include mortise:plugin/guardrail-plugin@0.3.0;
         }
     ",
     world: "test:guests/every-kind",
@@ -383,6 +386,37 @@ impl policy::Guest for Guest {
                 }
                 allow(format!("{} {}", verdict.allowed, verdict.remaining))
             }
+            // Two buckets: `a` holds three, `b` one.
+            "ledger-all" => {
+                let of = |bucket: &str, capacity| ledger::Withdrawal {
+                    bucket: format!("{text}-{bucket}"),
+                    cost: 1,
+                    capacity,
+                    period_ms: 3_600_000,
+                };
+                let verdicts = ledger::take_all(&[of("a", 3), of("b", 1)]);
+                let told = verdicts
+                    .iter()
+                    .map(|verdict| format!("{} {}", verdict.allowed, verdict.remaining));
+                allow(told.collect::<Vec<_>>().join(", "))
+            }
+            "ledger-flood" => {
+                let withdrawal = ledger::Withdrawal {
+                    bucket: text.to_owned(),
+                    cost: 0,
+                    capacity: 1,
+                    period_ms: 1,
+                };
+                let verdicts = ledger::take_all(&vec![withdrawal; 65]);
+                allow(verdicts.len().to_string())
+            }
+            "rewrite" => {
+                let mut rewritten = allow("someone".to_owned());
+                if let policy::Decision::Allow(allow) = &mut rewritten {
+                    allow.rewrites = text.split(',').map(rewrite).collect();
+                }
+                rewritten
+            }
             _ => {
                 act(command);
                 act(&format!("{command}:{text}"));
@@ -411,7 +445,27 @@ fn allow(subject: String) -> policy::Decision {
         server_tools: policy::ToolGrant::All,
         headers: Vec::new(),
         lease: None,
+        rewrites: Vec::new(),
     })
+}
+
+/// A change by its name: `model=small`, `max_tokens=5`.
+fn rewrite(text: &str) -> policy::Rewrite {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    let prompt = |place| {
+        policy::Rewrite::System(policy::SystemPrompt {
+            text: value.to_owned(),
+            place,
+        })
+    };
+    match name {
+        "model" => policy::Rewrite::Model(value.to_owned()),
+        "max_tokens" => policy::Rewrite::MaxTokens(value.parse().unwrap()),
+        "temperature" => policy::Rewrite::Temperature(value.parse().unwrap()),
+        "before" => prompt(policy::SystemPlace::Before),
+        "instead" => prompt(policy::SystemPlace::Instead),
+        _ => prompt(policy::SystemPlace::IfAbsent),
+    }
 }
 
 fn deny(status: u16, headers: Vec<(String, String)>) -> policy::Decision {

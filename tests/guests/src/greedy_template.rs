@@ -1,12 +1,12 @@
 //! A chat template that wants to know the time.
 
 wit_bindgen::generate!({
-    path: "../../wit/v0.2",
+    path: "../../wit/v0.3",
     inline: "
         package test:guests;
         world greedy {
-            include mortise:plugin/chat-template-plugin@0.2.0;
-            import mortise:plugin/clock@0.2.0;
+            include mortise:plugin/chat-template-plugin@0.3.0;
+            import mortise:plugin/clock@0.3.0;
         }
     ",
     world: "test:guests/greedy",

@@ -6,6 +6,12 @@ mod behaviour;
 mod every_kind;
 #[cfg(feature = "greedy-template")]
 mod greedy_template;
+#[cfg(feature = "inner-template")]
+mod inner_template;
+#[cfg(feature = "outer-template")]
+mod outer_template;
+#[cfg(any(feature = "inner-template", feature = "outer-template"))]
+mod parts;
 
 /// A constructor that does not return: it runs before any export can be called.
 #[cfg(feature = "endless-start")]

@@ -1,6 +1,7 @@
 // The page of the admin side as operators use it, wide and narrow, and against a hostile server.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { CORPUS } from "./payloads.mjs";
 import { accessible, ADMIN, ADMIN_API, ADMIN_KEY, open, picture } from "./page.mjs";
@@ -93,6 +94,50 @@ test("models are filtered, loaded with settings, and unloaded", async () => {
   await close();
 });
 
+test("models are pulled with progress, cancelled and removed", async () => {
+  const pull = (more) => ({ id: "p1", model: "org/name", state: "downloading", file: "model.gguf", bytes_done: 0, bytes_total: 4096, bytes_received: 0, error: null, created_at_ms: 1, ended_at_ms: null, ...more });
+  let [library, asked] = [[], []];
+  const prepare = async (page) => {
+    // The server of the tests has no library, and no hub to pull from.
+    await page.route("**/v1/admin/library", (route) => route.fulfill(json({ object: "list", data: library })));
+    await page.route("**/v1/admin/pulls", (route) => {
+      if (route.request().method() === "GET") return route.fulfill(json({ object: "list", data: [] }));
+      asked.push(route.request().postDataJSON());
+      return route.fulfill({ status: 202, ...json(pull({ bytes_done: 1024 })) });
+    });
+    await page.route("**/v1/admin/pulls/p1", (route) => {
+      asked.push(route.request().method());
+      return route.fulfill(json(pull({ state: "cancelling" })));
+    });
+    await page.route("**/v1/admin/models/other", (route) => {
+      if (route.request().method() !== "DELETE") return route.continue();
+      asked.push("removed");
+      library = [];
+      return route.fulfill(json({ name: "other", deleted: true }));
+    });
+  };
+  const { page, close } = await signedIn("models", { prepare });
+  await button(page, "Pull from the hub").click();
+  await accessible(page, "the form of a pull");
+  await page.fill("#field-model", "org/name");
+  await page.keyboard.press("Enter");
+  const listed = row(page, "pulls", "org/name");
+  await listed.getByText("model.gguf, 1 KiB of 4 KiB").waitFor();
+  assert.deepEqual(asked, [{ model: "org/name" }]);
+  await accessible(page, "pulls");
+  await button(page, "Cancel the pull of org/name").click();
+  await page.locator(".note", { hasText: "is cancelled" }).waitFor();
+  assert.equal(asked[1], "DELETE");
+  library = [{ name: "other" }];
+  await page.click("a[href='#keys']");
+  await page.click("a[href='#models']");
+  await button(page, "Remove other").click();
+  await button(page, "Remove").click();
+  await button(page, "Remove other").waitFor({ state: "detached" });
+  assert.equal(asked[2], "removed");
+  await close();
+});
+
 test("aliases are made, changed, rolled back and removed", async () => {
   const { page, close } = await signedIn("aliases");
   await button(page, "New alias").click();
@@ -169,6 +214,50 @@ test("plugins, adapters and the audit log are shown", async () => {
   await close();
 });
 
+test("a plugin is examined, sent, replaced, put back and removed", async () => {
+  const { page, close } = await signedIn("plugins");
+  const send = async (files, more = async () => {}) => {
+    for (const [field, file] of Object.entries(files)) await page.setInputFiles(`#field-${field}`, file);
+    await more();
+    await page.click("#dialog button[type=submit]");
+  };
+  const plugin = readFileSync(process.env.MORTISE_PLUGIN);
+  // Another version: the same with a custom section.
+  const versioned = (version) => Buffer.concat([plugin, Buffer.from([0, version.length + 8, 7]), Buffer.from(`version${version}`)]);
+  const file = (version) => ({ name: "sums.wasm", mimeType: "application/wasm", buffer: versioned(version) });
+  const listed = page.locator("#plugins-files tbody tr", { hasText: "sums.wasm" });
+  await button(page, "New plugin file").click();
+  await accessible(page, "the form of a plugin");
+  await send({ component: { ...file("1.0.0"), buffer: Buffer.from("<script>globalThis.ran=1</script>") } });
+  await page.waitForFunction(() => document.querySelector("#dialog .fault").textContent.includes("sums.wasm"));
+  await send({ component: file("1.0.0") }, () => page.check("#field-examine"));
+  await page.waitForFunction(() => document.querySelector("#dialog .told").textContent.includes("version 1.0.0: it would serve"));
+  assert.equal(await listed.count(), 0);
+  await send({ signature: { name: "s", mimeType: "application/octet-stream", buffer: Buffer.from("short") } });
+  await page.waitForFunction(() => document.querySelector("#dialog .fault").textContent.includes("64 bytes"));
+  await page.keyboard.press("Escape");
+  await button(page, "New plugin file").click();
+  await send({ component: file("1.0.0") });
+  await listed.getByText("1.0.0").waitFor();
+  await page.locator("#plugins-serving td", { hasText: "sums 1.0.0" }).waitFor();
+  await button(page, "Replace sums.wasm").click();
+  await send({ component: file("2.0.0") });
+  await listed.getByText("2.0.0").waitFor();
+  await button(page, "Versions of sums.wasm").click();
+  await accessible(page, "the versions of a plugin");
+  await picture(page, "plugin-versions");
+  await page.locator("#dialog .versions button").click();
+  await listed.getByText("1.0.0").waitFor();
+  await button(page, "Remove sums.wasm").click();
+  await button(page, "Remove").click();
+  await listed.getByText("removed").waitFor();
+  assert.equal(await page.locator("#plugins-serving td", { hasText: "sums" }).count(), 0);
+  await accessible(page, "plugins with files");
+  await page.click("a[href='#audit']");
+  await page.locator("#audit-table td", { hasText: "DELETE /v1/admin/plugins/files/sums.wasm" }).first().waitFor();
+  await close();
+});
+
 for (const [what, viewport] of [["a phone", { width: 360, height: 740 }], ["a narrow window", { width: 800, height: 600 }]]) {
   test(`everything is reached on ${what}`, async () => {
     const { page, close } = await signedIn("overview", { viewport, colorScheme: "dark" });
@@ -215,12 +304,16 @@ test("what a hostile server writes into any field stays text", async () => {
         breakdowns: CORPUS.map((text) => ({ at: text, plugin: text, version: text, function: text, request_id: text, text, printed: text })),
       },
     };
+    answers.pulls = answers.library = named((text) => ({ id: text, name: text, model: text, state: text, file: text, error: text, bytes_done: 1, bytes_total: 2, created_at_ms: 1 }));
+    answers["plugins/files"] = named((text) => ({ file: text, path: text, present: true }));
+    await page.route("**/v1/admin/plugins/files/*/versions", (route) => route.fulfill(json(named((text) => ({ digest: text, bytes: 1, signed: true, replaced_at: 1 })))));
     for (const [path, answer] of Object.entries(answers)) await page.route(`**/v1/admin/${path}`, (route) => route.fulfill(json(answer)));
     const told = [
       ["numbers", { requests_ended: 0, requests_failed: 0, generated_tokens: 0, first_token_p50_ms: null, first_token_p95_ms: null, tenants: CORPUS.map((tenant) => ({ tenant, waiting: 1, running: 1 })), models: CORPUS.map((model) => ({ model, in_flight: 0, uses: 0, running: 0, waiting: 0, kv_blocks_used: 0, kv_blocks_total: 0 })) }],
       ["requests", { data: CORPUS.map(request), total: CORPUS.length }],
       ["plugins", { generation: 1, plugins: CORPUS.map((text) => ({ plugin: text, version: text, kind: text, instances: 1, suspended: 1, suspensions: 1, memory_peak_bytes: 1, calls: 1, seconds: 1, faults: { [text]: 1 } })) }],
       ["audit.entry", { at: CORPUS[0], action: CORPUS[0] }],
+      ...CORPUS.map((text) => ["model.pull", { id: text, model: text, state: text, file: text, error: text, bytes_done: 1, bytes_total: 2, created_at_ms: 1 }]),
       ["model.state", { model: CORPUS[0], state: CORPUS[0], error: CORPUS[0] }],
       ["model.progress", { model: CORPUS[1], state: "loading", stage: CORPUS[1], file: CORPUS[1], bytes_done: 1, bytes_total: 2 }],
     ];
@@ -233,6 +326,13 @@ test("what a hostile server writes into any field stays text", async () => {
     await harmless(page, section);
   }
   // Forms and messages have the names in them too.
+  await page.click("a[href='#plugins']");
+  for (const label of ["Replace", "Versions"]) {
+    await page.locator("#plugins-files button", { hasText: label }).first().click();
+    await page.waitForSelector("#dialog[open] h2");
+    await harmless(page, label);
+    await page.keyboard.press("Escape");
+  }
   await page.click("a[href='#models']");
   await page.locator("#models-table button", { hasText: "Load" }).first().click();
   await harmless(page, "a form");

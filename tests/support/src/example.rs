@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Where all plugins in Rust are built: what they depend on is the same.
 pub fn target() -> PathBuf {
@@ -62,12 +62,28 @@ pub fn built(name: &str) -> PathBuf {
 /// `tests/guests`, which is of every kind and can be told by its settings to fail in any function.
 pub fn every_kind() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = root().join("tests/guests");
-        let built = build(&source, "guests.wasm", &["--features", "every-kind"]);
-        // Under a name of its own: other tests build other guests to the same place.
-        let kept = crate::kept("guests").join("guest.wasm");
-        std::fs::copy(built, &kept).expect("keep the guest");
-        kept
-    })
+    BUILT.get_or_init(|| guest("every-kind", "guest.wasm"))
+}
+
+/// The chat template of `tests/guests` that is put around another one.
+pub fn outer_template() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| guest("outer-template", "outer.wasm"))
+}
+
+/// The chat template of `tests/guests` that is put into it.
+pub fn inner_template() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| guest("inner-template", "inner.wasm"))
+}
+
+fn guest(feature: &str, name: &str) -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    // Under a name of its own: each is built to the same place.
+    let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = root().join("tests/guests");
+    let built = build(&source, "guests.wasm", &["--features", feature]);
+    let kept = crate::kept("guests").join(name);
+    std::fs::copy(built, &kept).expect("keep the guest");
+    kept
 }

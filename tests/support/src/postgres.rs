@@ -1,6 +1,8 @@
 //! A PostgreSQL server of a test's own, of Debian's package.
 
-use std::os::unix::fs::chown;
+use std::fs::Permissions;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,6 +15,8 @@ pub struct Postgres {
     /// User that it runs as where the test is root, whom PostgreSQL refuses.
     user: Option<&'static str>,
     folder: TempDir,
+    /// Port at which it listens for TLS.
+    port: Option<u16>,
 }
 
 impl Postgres {
@@ -30,6 +34,34 @@ impl Postgres {
 
     /// A server of one test; `None` where PostgreSQL is not installed.
     pub fn start() -> Option<Self> {
+        let server = Self::new()?;
+        server.begin();
+        Some(server)
+    }
+
+    /// A server of one test that listens on this machine's own address too, with TLS by this certificate and its key;
+    /// `None` where PostgreSQL is not installed.
+    pub fn secure(certificate: &Path, key: &Path) -> Option<Self> {
+        let mut server = Self::new()?;
+        for (file, name) in [(certificate, "server.crt"), (key, "server.key")] {
+            let copy = server.folder().join("data").join(name);
+            std::fs::copy(file, &copy).expect("copy a file");
+            // It refuses a key that others may read.
+            let mode = Permissions::from_mode(0o600);
+            std::fs::set_permissions(&copy, mode).expect("set the mode");
+            if let Some(user) = server.user {
+                let (uid, gid) = (number("-u", Some(user)), number("-g", Some(user)));
+                chown(&copy, Some(uid), Some(gid)).expect("give the file away");
+            }
+        }
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        server.port = Some(free.expect("a free port").port());
+        server.begin();
+        Some(server)
+    }
+
+    /// A server that does not run yet.
+    fn new() -> Option<Self> {
         let Some(programs) = programs() else {
             assert!(
                 std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
@@ -56,6 +88,7 @@ impl Postgres {
             programs,
             user,
             folder,
+            port: None,
         };
         server.run(
             "initdb",
@@ -67,17 +100,17 @@ impl Postgres {
                 "--no-sync",
             ],
         );
-        server.begin();
         Some(server)
     }
 
     /// Start the server, which was stopped.
     pub fn begin(&self) {
         // The disk of a test may be forgotten; a process that is killed loses nothing by that.
-        let options = format!(
-            "-c listen_addresses= -c fsync=off -k {}",
-            self.folder().display()
-        );
+        let listens = match self.port {
+            None => "-c listen_addresses=".to_owned(),
+            Some(port) => format!("-c listen_addresses=127.0.0.1 -c port={port} -c ssl=on"),
+        };
+        let options = format!("{listens} -c fsync=off -k {}", self.folder().display());
         let log = self.folder().join("log");
         let log = log.to_str().expect("UTF-8");
         self.run(
@@ -99,10 +132,19 @@ impl Postgres {
 
     /// Address of a database.
     pub fn url(&self, database: &str) -> String {
+        let port = self
+            .port
+            .map_or(String::new(), |port| format!("&port={port}"));
         format!(
-            "postgres:///{database}?user=mortise&host={}",
+            "postgres:///{database}?user=mortise&host={}{port}",
             self.folder().display()
         )
+    }
+
+    /// Address of a database over TCP, of a server that was started with a certificate.
+    pub fn remote_url(&self, host: &str, database: &str) -> String {
+        let port = self.port.expect("a server with a certificate");
+        format!("postgres://mortise@{host}:{port}/{database}")
     }
 
     /// Rows that a statement answers, one a line.

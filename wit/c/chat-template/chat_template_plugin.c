@@ -3,27 +3,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.3.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/model@0.2.0`
+// Imported Functions from `mortise:plugin/model@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/model@0.2.0"), __import_name__("describe")))
+__attribute__((__import_module__("mortise:plugin/model@0.3.0"), __import_name__("describe")))
 extern void __wasm_import_mortise_plugin_model_describe(uint8_t *);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.3.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -61,9 +61,9 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
   }
 }
 
-// Exported Functions from `mortise:plugin/chat-template@0.2.0`
+// Exported Functions from `mortise:plugin/chat-template@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/chat-template@0.2.0#render")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/chat-template@0.3.0#render")))
 void __wasm_export_exports_mortise_plugin_chat_template_render_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -394,7 +394,7 @@ void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret) {
   };
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.3.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -441,7 +441,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/chat-template@0.2.0#render")))
+__attribute__((__export_name__("mortise:plugin/chat-template@0.3.0#render")))
 uint8_t * __wasm_export_exports_mortise_plugin_chat_template_render(uint8_t * arg, size_t arg0, int32_t arg1, uint8_t * arg2, size_t arg3, int32_t arg4, uint8_t * arg5, size_t arg6, int32_t arg7, int32_t arg8, uint8_t * arg9, size_t arg10) {
   exports_mortise_plugin_chat_template_option_json_t option;
   switch (arg1) {

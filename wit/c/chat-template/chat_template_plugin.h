@@ -212,7 +212,7 @@ typedef struct {
   } val;
 } exports_mortise_plugin_chat_template_result_output_fault_t;
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 // Write one structured line to the server's log. The host adds plugin, version and request,
 // escapes control characters, and drops lines beyond 64 KiB a call.
 extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, chat_template_plugin_string_t *message, chat_template_plugin_list_tuple2_string_string_t *fields);
@@ -220,19 +220,19 @@ extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, chat_temp
 // further ones are counted under `other`.
 extern void mortise_plugin_host_count(chat_template_plugin_string_t *name, uint64_t by);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 // The binding's table of the configuration file as a JSON object; `{}` when there is none.
 // It does not change while an instance lives.
 extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 
-// Imported Functions from `mortise:plugin/model@0.2.0`
+// Imported Functions from `mortise:plugin/model@0.3.0`
 // The model this instance serves.
 extern void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
-// Exported Functions from `mortise:plugin/chat-template@0.2.0`
+// Exported Functions from `mortise:plugin/chat-template@0.3.0`
 bool exports_mortise_plugin_chat_template_render(exports_mortise_plugin_chat_template_input_t *input, exports_mortise_plugin_chat_template_output_t *ret, exports_mortise_plugin_chat_template_fault_t *err);
 
 // Helper Functions

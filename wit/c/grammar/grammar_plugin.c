@@ -3,38 +3,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.3.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/vocabulary@0.2.0`
+// Imported Functions from `mortise:plugin/vocabulary@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/vocabulary@0.2.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/vocabulary@0.3.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_vocabulary_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/mask-sink@0.2.0`
+// Imported Functions from `mortise:plugin/mask-sink@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/mask-sink@0.2.0"), __import_name__("dense")))
+__attribute__((__import_module__("mortise:plugin/mask-sink@0.3.0"), __import_name__("dense")))
 extern void __wasm_import_mortise_plugin_mask_sink_dense(int32_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/mask-sink@0.2.0"), __import_name__("only")))
+__attribute__((__import_module__("mortise:plugin/mask-sink@0.3.0"), __import_name__("only")))
 extern void __wasm_import_mortise_plugin_mask_sink_only(int32_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/mask-sink@0.2.0"), __import_name__("all-but")))
+__attribute__((__import_module__("mortise:plugin/mask-sink@0.3.0"), __import_name__("all-but")))
 extern void __wasm_import_mortise_plugin_mask_sink_all_but(int32_t, uint8_t *, size_t);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.3.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -72,9 +72,9 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
   }
 }
 
-// Exported Functions from `mortise:plugin/grammar@0.2.0`
+// Exported Functions from `mortise:plugin/grammar@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#compile")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.3.0#compile")))
 void __wasm_export_exports_mortise_plugin_grammar_compile_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -112,7 +112,7 @@ void __wasm_export_exports_mortise_plugin_grammar_compile_post_return(uint8_t * 
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.mask")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.3.0#[method]matcher.mask")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -150,7 +150,7 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask_post_retur
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.advance")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.3.0#[method]matcher.advance")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -197,7 +197,7 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance_post_re
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.probe")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.3.0#[method]matcher.probe")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -235,7 +235,7 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe_post_retu
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.rollback")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.3.0#[method]matcher.rollback")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -273,7 +273,7 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback_post_r
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.fork")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.3.0#[method]matcher.fork")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_fork_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -436,17 +436,17 @@ void exports_mortise_plugin_grammar_grammar_source_free(exports_mortise_plugin_g
   mortise_plugin_types_grammar_source_free(ptr);
 }
 
-__attribute__((__import_module__("[export]mortise:plugin/grammar@0.2.0"), __import_name__("[resource-drop]matcher")))
+__attribute__((__import_module__("[export]mortise:plugin/grammar@0.3.0"), __import_name__("[resource-drop]matcher")))
 extern void __wasm_import_exports_mortise_plugin_grammar_matcher_drop(int32_t handle);
 
 void exports_mortise_plugin_grammar_matcher_drop_own(exports_mortise_plugin_grammar_own_matcher_t handle) {
   __wasm_import_exports_mortise_plugin_grammar_matcher_drop(handle.__handle);
 }
 
-__attribute__(( __import_module__("[export]mortise:plugin/grammar@0.2.0"), __import_name__("[resource-new]matcher")))
+__attribute__(( __import_module__("[export]mortise:plugin/grammar@0.3.0"), __import_name__("[resource-new]matcher")))
 extern int32_t __wasm_import_exports_mortise_plugin_grammar_matcher_new(int32_t);
 
-__attribute__((__import_module__("[export]mortise:plugin/grammar@0.2.0"), __import_name__("[resource-rep]matcher")))
+__attribute__((__import_module__("[export]mortise:plugin/grammar@0.3.0"), __import_name__("[resource-rep]matcher")))
 extern int32_t __wasm_import_exports_mortise_plugin_grammar_matcher_rep(int32_t);
 
 exports_mortise_plugin_grammar_own_matcher_t exports_mortise_plugin_grammar_matcher_new(exports_mortise_plugin_grammar_matcher_t *rep) {
@@ -457,7 +457,7 @@ exports_mortise_plugin_grammar_matcher_t* exports_mortise_plugin_grammar_matcher
   return (exports_mortise_plugin_grammar_matcher_t*) __wasm_import_exports_mortise_plugin_grammar_matcher_rep(handle.__handle);
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[dtor]matcher")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.3.0#[dtor]matcher")))
 void __wasm_export_exports_mortise_plugin_grammar_matcher_dtor(exports_mortise_plugin_grammar_matcher_t* arg) {
   exports_mortise_plugin_grammar_matcher_destructor(arg);
 }
@@ -566,7 +566,7 @@ void mortise_plugin_mask_sink_all_but(uint32_t slot, grammar_plugin_list_u32_t *
   __wasm_import_mortise_plugin_mask_sink_all_but((int32_t) (slot), (uint8_t *) (*tokens).ptr, (*tokens).len);
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.3.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -613,7 +613,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#compile")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.3.0#compile")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_compile(int32_t arg, uint8_t * arg0, size_t arg1) {
   mortise_plugin_types_grammar_source_t variant;
   variant.tag = arg;
@@ -685,7 +685,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_compile(int32_t arg, uint
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.mask")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.3.0#[method]matcher.mask")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask(uint8_t * arg, int32_t arg0) {
   exports_mortise_plugin_grammar_result_status_fault_t ret;
   exports_mortise_plugin_grammar_status_t ok;
@@ -737,7 +737,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask(uint8
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.advance")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.3.0#[method]matcher.advance")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance(uint8_t * arg, uint8_t * arg0, size_t arg1, int32_t arg2) {
   grammar_plugin_list_u32_t arg3 = (grammar_plugin_list_u32_t) { (uint32_t*)(arg0), (arg1) };
   exports_mortise_plugin_grammar_result_step_fault_t ret;
@@ -792,7 +792,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance(ui
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.probe")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.3.0#[method]matcher.probe")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe(uint8_t * arg, uint8_t * arg0, size_t arg1) {
   grammar_plugin_list_u32_t arg2 = (grammar_plugin_list_u32_t) { (uint32_t*)(arg0), (arg1) };
   exports_mortise_plugin_grammar_result_u32_fault_t ret;
@@ -845,7 +845,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe(uint
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.rollback")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.3.0#[method]matcher.rollback")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback(uint8_t * arg, int32_t arg0) {
   exports_mortise_plugin_grammar_result_void_fault_t ret;
   exports_mortise_plugin_grammar_fault_t err;
@@ -892,7 +892,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback(u
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.fork")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.3.0#[method]matcher.fork")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_fork(uint8_t * arg) {
   exports_mortise_plugin_grammar_result_own_matcher_fault_t ret;
   exports_mortise_plugin_grammar_own_matcher_t ok;

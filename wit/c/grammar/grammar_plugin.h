@@ -201,7 +201,7 @@ typedef struct {
   } val;
 } exports_mortise_plugin_grammar_result_void_fault_t;
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 // Write one structured line to the server's log. The host adds plugin, version and request,
 // escapes control characters, and drops lines beyond 64 KiB a call.
 extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, grammar_plugin_string_t *message, grammar_plugin_list_tuple2_string_string_t *fields);
@@ -209,16 +209,16 @@ extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, grammar_p
 // further ones are counted under `other`.
 extern void mortise_plugin_host_count(grammar_plugin_string_t *name, uint64_t by);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 // The binding's table of the configuration file as a JSON object; `{}` when there is none.
 // It does not change while an instance lives.
 extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 
-// Imported Functions from `mortise:plugin/vocabulary@0.2.0`
+// Imported Functions from `mortise:plugin/vocabulary@0.3.0`
 // The vocabulary of the model that this instance serves.
 extern void mortise_plugin_vocabulary_get(mortise_plugin_vocabulary_table_t *ret);
 
-// Imported Functions from `mortise:plugin/mask-sink@0.2.0`
+// Imported Functions from `mortise:plugin/mask-sink@0.3.0`
 // A bit for each token, bit `i % 32` of word `i / 32`, 1 for allowed; exactly
 // `ceil(vocabulary / 32)` words.
 extern void mortise_plugin_mask_sink_dense(uint32_t slot, grammar_plugin_list_u32_t *words);
@@ -227,10 +227,10 @@ extern void mortise_plugin_mask_sink_only(uint32_t slot, grammar_plugin_list_u32
 // All tokens but these are allowed, in any order.
 extern void mortise_plugin_mask_sink_all_but(uint32_t slot, grammar_plugin_list_u32_t *tokens);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
-// Exported Functions from `mortise:plugin/grammar@0.2.0`
+// Exported Functions from `mortise:plugin/grammar@0.3.0`
 bool exports_mortise_plugin_grammar_compile(exports_mortise_plugin_grammar_grammar_source_t *source, exports_mortise_plugin_grammar_own_matcher_t *ret, exports_mortise_plugin_grammar_fault_t *err);
 bool exports_mortise_plugin_grammar_method_matcher_mask(exports_mortise_plugin_grammar_borrow_matcher_t self, uint32_t slot, exports_mortise_plugin_grammar_status_t *ret, exports_mortise_plugin_grammar_fault_t *err);
 bool exports_mortise_plugin_grammar_method_matcher_advance(exports_mortise_plugin_grammar_borrow_matcher_t self, grammar_plugin_list_u32_t *tokens, uint32_t slot, exports_mortise_plugin_grammar_step_t *ret, exports_mortise_plugin_grammar_fault_t *err);

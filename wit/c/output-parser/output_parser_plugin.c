@@ -3,27 +3,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.3.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/model@0.2.0`
+// Imported Functions from `mortise:plugin/model@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/model@0.2.0"), __import_name__("describe")))
+__attribute__((__import_module__("mortise:plugin/model@0.3.0"), __import_name__("describe")))
 extern void __wasm_import_mortise_plugin_model_describe(uint8_t *);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.3.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -61,10 +61,10 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
   }
 }
 
-// Exported Functions from `mortise:plugin/output-parser@0.2.0`
+// Exported Functions from `mortise:plugin/output-parser@0.3.0`
 
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.2.0#constraint")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.3.0#constraint")))
 void __wasm_export_exports_mortise_plugin_output_parser_constraint_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -133,7 +133,7 @@ void __wasm_export_exports_mortise_plugin_output_parser_constraint_post_return(u
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.2.0#open")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.3.0#open")))
 void __wasm_export_exports_mortise_plugin_output_parser_open_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -171,7 +171,7 @@ void __wasm_export_exports_mortise_plugin_output_parser_open_post_return(uint8_t
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.2.0#[method]session.feed")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.3.0#[method]session.feed")))
 void __wasm_export_exports_mortise_plugin_output_parser_method_session_feed_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -258,7 +258,7 @@ void __wasm_export_exports_mortise_plugin_output_parser_method_session_feed_post
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.2.0#[method]session.close")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.3.0#[method]session.close")))
 void __wasm_export_exports_mortise_plugin_output_parser_method_session_close_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -522,17 +522,17 @@ void exports_mortise_plugin_output_parser_event_free(exports_mortise_plugin_outp
   }
 }
 
-__attribute__((__import_module__("[export]mortise:plugin/output-parser@0.2.0"), __import_name__("[resource-drop]session")))
+__attribute__((__import_module__("[export]mortise:plugin/output-parser@0.3.0"), __import_name__("[resource-drop]session")))
 extern void __wasm_import_exports_mortise_plugin_output_parser_session_drop(int32_t handle);
 
 void exports_mortise_plugin_output_parser_session_drop_own(exports_mortise_plugin_output_parser_own_session_t handle) {
   __wasm_import_exports_mortise_plugin_output_parser_session_drop(handle.__handle);
 }
 
-__attribute__(( __import_module__("[export]mortise:plugin/output-parser@0.2.0"), __import_name__("[resource-new]session")))
+__attribute__(( __import_module__("[export]mortise:plugin/output-parser@0.3.0"), __import_name__("[resource-new]session")))
 extern int32_t __wasm_import_exports_mortise_plugin_output_parser_session_new(int32_t);
 
-__attribute__((__import_module__("[export]mortise:plugin/output-parser@0.2.0"), __import_name__("[resource-rep]session")))
+__attribute__((__import_module__("[export]mortise:plugin/output-parser@0.3.0"), __import_name__("[resource-rep]session")))
 extern int32_t __wasm_import_exports_mortise_plugin_output_parser_session_rep(int32_t);
 
 exports_mortise_plugin_output_parser_own_session_t exports_mortise_plugin_output_parser_session_new(exports_mortise_plugin_output_parser_session_t *rep) {
@@ -543,7 +543,7 @@ exports_mortise_plugin_output_parser_session_t* exports_mortise_plugin_output_pa
   return (exports_mortise_plugin_output_parser_session_t*) __wasm_import_exports_mortise_plugin_output_parser_session_rep(handle.__handle);
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#[dtor]session")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.3.0#[dtor]session")))
 void __wasm_export_exports_mortise_plugin_output_parser_session_dtor(exports_mortise_plugin_output_parser_session_t* arg) {
   exports_mortise_plugin_output_parser_session_destructor(arg);
 }
@@ -674,7 +674,7 @@ void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret) {
   };
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.3.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -721,14 +721,14 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#describe")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.3.0#describe")))
 int32_t __wasm_export_exports_mortise_plugin_output_parser_describe(void) {
   exports_mortise_plugin_output_parser_traits_t ret;
   exports_mortise_plugin_output_parser_describe(&ret);
   return (ret).keep_special_tokens;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#constraint")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.3.0#constraint")))
 uint8_t * __wasm_export_exports_mortise_plugin_output_parser_constraint(uint8_t * arg, size_t arg0, int32_t arg1, uint8_t * arg2, size_t arg3, int32_t arg4, int32_t arg5, int32_t arg6, int32_t arg7, uint8_t * arg8, size_t arg9) {
   exports_mortise_plugin_output_parser_tool_choice_t variant;
   variant.tag = arg1;
@@ -867,7 +867,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_constraint(uint8_t 
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#open")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.3.0#open")))
 uint8_t * __wasm_export_exports_mortise_plugin_output_parser_open(uint8_t * arg, size_t arg0, int32_t arg1, uint8_t * arg2, size_t arg3, int32_t arg4, int32_t arg5) {
   exports_mortise_plugin_output_parser_tool_choice_t variant;
   variant.tag = arg1;
@@ -948,7 +948,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_open(uint8_t * arg,
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#[method]session.feed")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.3.0#[method]session.feed")))
 uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_feed(uint8_t * arg, uint8_t * arg0, size_t arg1, uint8_t * arg2, size_t arg3) {
   output_parser_plugin_string_t arg4 = (output_parser_plugin_string_t) { (uint8_t*)(arg0), (arg1) };
   output_parser_plugin_list_u32_t arg5 = (output_parser_plugin_list_u32_t) { (uint32_t*)(arg2), (arg3) };
@@ -1003,7 +1003,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_feed
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#[method]session.close")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.3.0#[method]session.close")))
 uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_close(uint8_t * arg, int32_t arg0) {
   exports_mortise_plugin_output_parser_result_list_event_fault_t ret;
   exports_mortise_plugin_output_parser_list_event_t ok;

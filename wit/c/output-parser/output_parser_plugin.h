@@ -281,7 +281,7 @@ typedef struct {
   } val;
 } exports_mortise_plugin_output_parser_result_list_event_fault_t;
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 // Write one structured line to the server's log. The host adds plugin, version and request,
 // escapes control characters, and drops lines beyond 64 KiB a call.
 extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, output_parser_plugin_string_t *message, output_parser_plugin_list_tuple2_string_string_t *fields);
@@ -289,19 +289,19 @@ extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, output_pa
 // further ones are counted under `other`.
 extern void mortise_plugin_host_count(output_parser_plugin_string_t *name, uint64_t by);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 // The binding's table of the configuration file as a JSON object; `{}` when there is none.
 // It does not change while an instance lives.
 extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 
-// Imported Functions from `mortise:plugin/model@0.2.0`
+// Imported Functions from `mortise:plugin/model@0.3.0`
 // The model this instance serves.
 extern void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
-// Exported Functions from `mortise:plugin/output-parser@0.2.0`
+// Exported Functions from `mortise:plugin/output-parser@0.3.0`
 void exports_mortise_plugin_output_parser_describe(exports_mortise_plugin_output_parser_traits_t *ret);
 bool exports_mortise_plugin_output_parser_constraint(exports_mortise_plugin_output_parser_setup_t *setup, exports_mortise_plugin_output_parser_grammar_source_t *maybe_wanted, exports_mortise_plugin_output_parser_option_grammar_source_t *ret, exports_mortise_plugin_output_parser_fault_t *err);
 bool exports_mortise_plugin_output_parser_open(exports_mortise_plugin_output_parser_setup_t *setup, exports_mortise_plugin_output_parser_option_own_session_t *ret, exports_mortise_plugin_output_parser_fault_t *err);

@@ -3,45 +3,48 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.3.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/clock@0.2.0`
+// Imported Functions from `mortise:plugin/clock@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/clock@0.2.0"), __import_name__("unix-millis")))
+__attribute__((__import_module__("mortise:plugin/clock@0.3.0"), __import_name__("unix-millis")))
 extern int64_t __wasm_import_mortise_plugin_clock_unix_millis(void);
 
-// Imported Functions from `mortise:plugin/ledger@0.2.0`
+// Imported Functions from `mortise:plugin/ledger@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/ledger@0.2.0"), __import_name__("take")))
+__attribute__((__import_module__("mortise:plugin/ledger@0.3.0"), __import_name__("take")))
 extern void __wasm_import_mortise_plugin_ledger_take(uint8_t *, size_t, int64_t, int64_t, int64_t, uint8_t *);
 
-__attribute__((__import_module__("mortise:plugin/ledger@0.2.0"), __import_name__("adjust")))
+__attribute__((__import_module__("mortise:plugin/ledger@0.3.0"), __import_name__("take-all")))
+extern void __wasm_import_mortise_plugin_ledger_take_all(uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("mortise:plugin/ledger@0.3.0"), __import_name__("adjust")))
 extern void __wasm_import_mortise_plugin_ledger_adjust(uint8_t *, size_t, int64_t, int64_t, int64_t);
 
-// Imported Functions from `mortise:plugin/secrets@0.2.0`
+// Imported Functions from `mortise:plugin/secrets@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/secrets@0.2.0"), __import_name__("find")))
+__attribute__((__import_module__("mortise:plugin/secrets@0.3.0"), __import_name__("find")))
 extern void __wasm_import_mortise_plugin_secrets_find(uint8_t *, size_t, uint8_t *);
 
-// Imported Functions from `mortise:plugin/outbound-http@0.2.0`
+// Imported Functions from `mortise:plugin/outbound-http@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/outbound-http@0.2.0"), __import_name__("send")))
+__attribute__((__import_module__("mortise:plugin/outbound-http@0.3.0"), __import_name__("send")))
 extern void __wasm_import_mortise_plugin_outbound_http_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.3.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -79,9 +82,9 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
   }
 }
 
-// Exported Functions from `mortise:plugin/policy@0.2.0`
+// Exported Functions from `mortise:plugin/policy@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/policy@0.2.0#authorize")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/policy@0.3.0#authorize")))
 void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -212,6 +215,35 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
               break;
             }
           }
+          size_t len15 = *((size_t*) (arg0 + (24+20*sizeof(void*))));
+          if (len15 > 0) {
+            uint8_t *ptr16 = *((uint8_t **) (arg0 + (24+19*sizeof(void*))));
+            for (size_t i17 = 0; i17 < len15; i17++) {
+              uint8_t *base = ptr16 + i17 * (4*sizeof(void*));
+              (void) base;
+              switch ((int32_t) (int32_t) *((uint8_t*) (base + 0))) {
+                case 0: {
+                  if ((*((size_t*) (base + (2*sizeof(void*))))) > 0) {
+                    free(*((uint8_t **) (base + sizeof(void*))));
+                  }
+                  break;
+                }
+                case 1: {
+                  break;
+                }
+                case 2: {
+                  if ((*((size_t*) (base + (2*sizeof(void*))))) > 0) {
+                    free(*((uint8_t **) (base + sizeof(void*))));
+                  }
+                  break;
+                }
+                case 3: {
+                  break;
+                }
+              }
+            }
+            free(ptr16);
+          }
           break;
         }
         case 1: {
@@ -224,11 +256,11 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
           if ((*((size_t*) (arg0 + (16+6*sizeof(void*))))) > 0) {
             free(*((uint8_t **) (arg0 + (16+5*sizeof(void*)))));
           }
-          size_t len15 = *((size_t*) (arg0 + (40+7*sizeof(void*))));
-          if (len15 > 0) {
-            uint8_t *ptr16 = *((uint8_t **) (arg0 + (40+6*sizeof(void*))));
-            for (size_t i17 = 0; i17 < len15; i17++) {
-              uint8_t *base = ptr16 + i17 * (4*sizeof(void*));
+          size_t len18 = *((size_t*) (arg0 + (40+7*sizeof(void*))));
+          if (len18 > 0) {
+            uint8_t *ptr19 = *((uint8_t **) (arg0 + (40+6*sizeof(void*))));
+            for (size_t i20 = 0; i20 < len18; i20++) {
+              uint8_t *base = ptr19 + i20 * (4*sizeof(void*));
               (void) base;
               if ((*((size_t*) (base + sizeof(void*)))) > 0) {
                 free(*((uint8_t **) (base + 0)));
@@ -237,7 +269,7 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
                 free(*((uint8_t **) (base + (2*sizeof(void*)))));
               }
             }
-            free(ptr16);
+            free(ptr19);
           }
           break;
         }
@@ -279,7 +311,7 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/policy@0.2.0#account")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/policy@0.3.0#account")))
 void __wasm_export_exports_mortise_plugin_policy_account_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -329,7 +361,7 @@ void *cabi_realloc(void *ptr, size_t old_size, size_t align, size_t new_size) {
 }
 
 __attribute__((__aligned__(8)))
-static uint8_t RET_AREA[(32+18*sizeof(void*))];
+static uint8_t RET_AREA[(32+20*sizeof(void*))];
 
 // Helper Functions
 
@@ -393,6 +425,31 @@ void mortise_plugin_types_grammar_source_free(mortise_plugin_types_grammar_sourc
 
 void mortise_plugin_settings_json_free(mortise_plugin_settings_json_t *ptr) {
   mortise_plugin_types_json_free(ptr);
+}
+
+void mortise_plugin_ledger_withdrawal_free(mortise_plugin_ledger_withdrawal_t *ptr) {
+  policy_plugin_string_free(&ptr->bucket);
+}
+
+void mortise_plugin_ledger_list_withdrawal_free(mortise_plugin_ledger_list_withdrawal_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    mortise_plugin_ledger_withdrawal_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      mortise_plugin_ledger_withdrawal_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void mortise_plugin_ledger_list_verdict_free(mortise_plugin_ledger_list_verdict_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    mortise_plugin_ledger_verdict_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+    }
+    free(list_ptr);
+  }
 }
 
 void policy_plugin_option_string_free(policy_plugin_option_string_t *ptr) {
@@ -510,10 +567,45 @@ void exports_mortise_plugin_policy_principal_free(exports_mortise_plugin_policy_
   policy_plugin_string_free(&ptr->subject);
 }
 
+void exports_mortise_plugin_policy_system_prompt_free(exports_mortise_plugin_policy_system_prompt_t *ptr) {
+  policy_plugin_string_free(&ptr->text);
+}
+
+void exports_mortise_plugin_policy_rewrite_free(exports_mortise_plugin_policy_rewrite_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      exports_mortise_plugin_policy_system_prompt_free(&ptr->val.system);
+      break;
+    }
+    case 1: {
+      break;
+    }
+    case 2: {
+      policy_plugin_string_free(&ptr->val.model);
+      break;
+    }
+    case 3: {
+      break;
+    }
+  }
+}
+
+void exports_mortise_plugin_policy_list_rewrite_free(exports_mortise_plugin_policy_list_rewrite_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    exports_mortise_plugin_policy_rewrite_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      exports_mortise_plugin_policy_rewrite_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
 void exports_mortise_plugin_policy_allow_free(exports_mortise_plugin_policy_allow_t *ptr) {
   exports_mortise_plugin_policy_principal_free(&ptr->principal);
   exports_mortise_plugin_policy_tool_grant_free(&ptr->tools);
   exports_mortise_plugin_policy_tool_grant_free(&ptr->server_tools);
+  exports_mortise_plugin_policy_list_rewrite_free(&ptr->rewrites);
 }
 
 void policy_plugin_option_u64_free(policy_plugin_option_u64_t *ptr) {
@@ -622,6 +714,14 @@ void mortise_plugin_ledger_take(policy_plugin_string_t *bucket, uint64_t cost, u
   };
 }
 
+void mortise_plugin_ledger_take_all(mortise_plugin_ledger_list_withdrawal_t *withdrawals, mortise_plugin_ledger_list_verdict_t *ret) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(2*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_mortise_plugin_ledger_take_all((uint8_t *) (*withdrawals).ptr, (*withdrawals).len, ptr);
+  *ret = (mortise_plugin_ledger_list_verdict_t) { (mortise_plugin_ledger_verdict_t*)(*((uint8_t **) (ptr + 0))), (*((size_t*) (ptr + sizeof(void*)))) };
+}
+
 void mortise_plugin_ledger_adjust(policy_plugin_string_t *bucket, int64_t delta, uint64_t capacity, uint64_t period_ms) {
   __wasm_import_mortise_plugin_ledger_adjust((uint8_t *) (*bucket).ptr, (*bucket).len, delta, (int64_t) (capacity), (int64_t) (period_ms));
 }
@@ -714,7 +814,7 @@ bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *r
   }
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.3.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -761,7 +861,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/policy@0.2.0#authorize")))
+__attribute__((__export_name__("mortise:plugin/policy@0.3.0#authorize")))
 uint8_t * __wasm_export_exports_mortise_plugin_policy_authorize(uint8_t * arg) {
   policy_plugin_option_string_t option;
   switch ((int32_t) *((uint8_t*) (arg + (10*sizeof(void*))))) {
@@ -812,34 +912,34 @@ uint8_t * __wasm_export_exports_mortise_plugin_policy_authorize(uint8_t * arg) {
   free(arg);
   uint8_t *ptr = (uint8_t *) &RET_AREA;
   if ((ret).is_err) {
-    const exports_mortise_plugin_policy_fault_t *payload19 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
-    switch ((int32_t) (*payload19).tag) {
+    const exports_mortise_plugin_policy_fault_t *payload23 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
+    switch ((int32_t) (*payload23).tag) {
       case 0: {
-        const policy_plugin_string_t *payload20 = &(*payload19).val.invalid;
+        const policy_plugin_string_t *payload24 = &(*payload23).val.invalid;
         *((int8_t*)(ptr + 8)) = 0;
-        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload20).len;
-        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload20).ptr;
+        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload24).len;
+        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload24).ptr;
         break;
       }
       case 1: {
-        const policy_plugin_string_t *payload21 = &(*payload19).val.too_complex;
+        const policy_plugin_string_t *payload25 = &(*payload23).val.too_complex;
         *((int8_t*)(ptr + 8)) = 1;
-        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload21).len;
-        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload21).ptr;
+        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload25).len;
+        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload25).ptr;
         break;
       }
       case 2: {
-        const policy_plugin_string_t *payload22 = &(*payload19).val.unsupported;
+        const policy_plugin_string_t *payload26 = &(*payload23).val.unsupported;
         *((int8_t*)(ptr + 8)) = 2;
-        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload22).len;
-        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload22).ptr;
+        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload26).len;
+        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload26).ptr;
         break;
       }
       case 3: {
-        const policy_plugin_string_t *payload23 = &(*payload19).val.internal;
+        const policy_plugin_string_t *payload27 = &(*payload23).val.internal;
         *((int8_t*)(ptr + 8)) = 3;
-        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload23).len;
-        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload23).ptr;
+        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload27).len;
+        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload27).ptr;
         break;
       }
     }
@@ -919,27 +1019,29 @@ uint8_t * __wasm_export_exports_mortise_plugin_policy_authorize(uint8_t * arg) {
         } else {
           *((int8_t*)(ptr + (24+16*sizeof(void*)))) = 0;
         }
+        *((size_t*)(ptr + (24+20*sizeof(void*)))) = ((*payload2).rewrites).len;
+        *((uint8_t **)(ptr + (24+19*sizeof(void*)))) = (uint8_t *) ((*payload2).rewrites).ptr;
         break;
       }
       case 1: {
-        const exports_mortise_plugin_policy_deny_t *payload15 = &(*payload).val.deny;
+        const exports_mortise_plugin_policy_deny_t *payload19 = &(*payload).val.deny;
         *((int8_t*)(ptr + 8)) = 1;
-        *((int16_t*)(ptr + 16)) = (int32_t) ((*payload15).status);
-        *((size_t*)(ptr + (16+2*sizeof(void*)))) = ((*payload15).kind).len;
-        *((uint8_t **)(ptr + (16+1*sizeof(void*)))) = (uint8_t *) ((*payload15).kind).ptr;
-        *((size_t*)(ptr + (16+4*sizeof(void*)))) = ((*payload15).code).len;
-        *((uint8_t **)(ptr + (16+3*sizeof(void*)))) = (uint8_t *) ((*payload15).code).ptr;
-        *((size_t*)(ptr + (16+6*sizeof(void*)))) = ((*payload15).message).len;
-        *((uint8_t **)(ptr + (16+5*sizeof(void*)))) = (uint8_t *) ((*payload15).message).ptr;
-        if (((*payload15).retry_after_ms).is_some) {
-          const uint64_t *payload17 = &((*payload15).retry_after_ms).val;
+        *((int16_t*)(ptr + 16)) = (int32_t) ((*payload19).status);
+        *((size_t*)(ptr + (16+2*sizeof(void*)))) = ((*payload19).kind).len;
+        *((uint8_t **)(ptr + (16+1*sizeof(void*)))) = (uint8_t *) ((*payload19).kind).ptr;
+        *((size_t*)(ptr + (16+4*sizeof(void*)))) = ((*payload19).code).len;
+        *((uint8_t **)(ptr + (16+3*sizeof(void*)))) = (uint8_t *) ((*payload19).code).ptr;
+        *((size_t*)(ptr + (16+6*sizeof(void*)))) = ((*payload19).message).len;
+        *((uint8_t **)(ptr + (16+5*sizeof(void*)))) = (uint8_t *) ((*payload19).message).ptr;
+        if (((*payload19).retry_after_ms).is_some) {
+          const uint64_t *payload21 = &((*payload19).retry_after_ms).val;
           *((int8_t*)(ptr + (24+6*sizeof(void*)))) = 1;
-          *((int64_t*)(ptr + (32+6*sizeof(void*)))) = (int64_t) (*payload17);
+          *((int64_t*)(ptr + (32+6*sizeof(void*)))) = (int64_t) (*payload21);
         } else {
           *((int8_t*)(ptr + (24+6*sizeof(void*)))) = 0;
         }
-        *((size_t*)(ptr + (40+7*sizeof(void*)))) = ((*payload15).headers).len;
-        *((uint8_t **)(ptr + (40+6*sizeof(void*)))) = (uint8_t *) ((*payload15).headers).ptr;
+        *((size_t*)(ptr + (40+7*sizeof(void*)))) = ((*payload19).headers).len;
+        *((uint8_t **)(ptr + (40+6*sizeof(void*)))) = (uint8_t *) ((*payload19).headers).ptr;
         break;
       }
       case 2: {
@@ -951,7 +1053,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_policy_authorize(uint8_t * arg) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/policy@0.2.0#account")))
+__attribute__((__export_name__("mortise:plugin/policy@0.3.0#account")))
 uint8_t * __wasm_export_exports_mortise_plugin_policy_account(uint8_t * arg) {
   policy_plugin_option_string_t option;
   switch ((int32_t) *((uint8_t*) (arg + (2*sizeof(void*))))) {

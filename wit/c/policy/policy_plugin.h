@@ -109,6 +109,28 @@ typedef struct mortise_plugin_ledger_verdict_t {
   uint64_t   retry_after_ms;
 } mortise_plugin_ledger_verdict_t;
 
+// One of several withdrawals; see `take`.
+typedef struct mortise_plugin_ledger_withdrawal_t {
+  // The bucket.
+  policy_plugin_string_t   bucket;
+  // What to take.
+  uint64_t   cost;
+  // What the bucket holds at most.
+  uint64_t   capacity;
+  // The time in which it refills.
+  uint64_t   period_ms;
+} mortise_plugin_ledger_withdrawal_t;
+
+typedef struct {
+  mortise_plugin_ledger_withdrawal_t *ptr;
+  size_t len;
+} mortise_plugin_ledger_list_withdrawal_t;
+
+typedef struct {
+  mortise_plugin_ledger_verdict_t *ptr;
+  size_t len;
+} mortise_plugin_ledger_list_verdict_t;
+
 typedef struct {
   bool is_some;
   policy_plugin_string_t val;
@@ -251,6 +273,52 @@ typedef struct exports_mortise_plugin_policy_principal_t {
   policy_plugin_list_tuple2_string_string_t   labels;
 } exports_mortise_plugin_policy_principal_t;
 
+// Where the text of a system prompt goes.
+typedef uint8_t exports_mortise_plugin_policy_system_place_t;
+
+// Before the conversation, if it has no system message of its own; else nowhere.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_SYSTEM_PLACE_IF_ABSENT 0
+// Before the conversation, and before a system message of its own.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_SYSTEM_PLACE_BEFORE 1
+// In place of the system messages with which the conversation begins.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_SYSTEM_PLACE_INSTEAD 2
+
+// A system prompt.
+typedef struct exports_mortise_plugin_policy_system_prompt_t {
+  // Its text.
+  policy_plugin_string_t   text;
+  // Where it goes.
+  exports_mortise_plugin_policy_system_place_t   place;
+} exports_mortise_plugin_policy_system_prompt_t;
+
+// A change of the request. The operator grants each of them to a binding by the name in quotes;
+// one that was not granted is a defect of the plugin, and the request fails by the binding's
+// failure policy. At most one of each.
+typedef struct exports_mortise_plugin_policy_rewrite_t {
+  uint8_t tag;
+  union {
+    exports_mortise_plugin_policy_system_prompt_t     system;
+    uint32_t     max_tokens;
+    policy_plugin_string_t     model;
+    float     temperature;
+  } val;
+} exports_mortise_plugin_policy_rewrite_t;
+
+// `system`: a system prompt. Prompts without messages stay as they are.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_REWRITE_SYSTEM 0
+// `max_tokens`: the limit on generated tokens of each choice where the request sets none.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_REWRITE_MAX_TOKENS 1
+// `model`: this model answers instead. It must exist, and the other policies that concern it are asked
+// about it, too. The answer names the model that gave it.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_REWRITE_MODEL 2
+// `temperature`: the sampling temperature, from 0 to 2, where the request sets none.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_REWRITE_TEMPERATURE 3
+
+typedef struct {
+  exports_mortise_plugin_policy_rewrite_t *ptr;
+  size_t len;
+} exports_mortise_plugin_policy_list_rewrite_t;
+
 // The request may go on.
 typedef struct exports_mortise_plugin_policy_allow_t {
   // Who is asking.
@@ -268,6 +336,8 @@ typedef struct exports_mortise_plugin_policy_allow_t {
   policy_plugin_list_tuple2_string_string_t   headers;
   // Handed back in `account`.
   policy_plugin_option_string_t   lease;
+  // Changes of the request, as far as the binding is granted them.
+  exports_mortise_plugin_policy_list_rewrite_t   rewrites;
 } exports_mortise_plugin_policy_allow_t;
 
 typedef struct {
@@ -346,7 +416,7 @@ typedef struct {
   } val;
 } exports_mortise_plugin_policy_result_void_fault_t;
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 // Write one structured line to the server's log. The host adds plugin, version and request,
 // escapes control characters, and drops lines beyond 64 KiB a call.
 extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, policy_plugin_string_t *message, policy_plugin_list_tuple2_string_string_t *fields);
@@ -354,38 +424,43 @@ extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, policy_pl
 // further ones are counted under `other`.
 extern void mortise_plugin_host_count(policy_plugin_string_t *name, uint64_t by);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 // The binding's table of the configuration file as a JSON object; `{}` when there is none.
 // It does not change while an instance lives.
 extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 
-// Imported Functions from `mortise:plugin/clock@0.2.0`
+// Imported Functions from `mortise:plugin/clock@0.3.0`
 // Milliseconds since 1970-01-01T00:00:00Z.
 extern uint64_t mortise_plugin_clock_unix_millis(void);
 
-// Imported Functions from `mortise:plugin/ledger@0.2.0`
+// Imported Functions from `mortise:plugin/ledger@0.3.0`
 // Take `cost` from the token bucket `bucket`, which holds at most `capacity` and refills
 // evenly by `capacity` every `period-ms`. A bucket starts full. A cost of 0 asks whether the
 // bucket is overdrawn and takes nothing. The call is atomic.
 extern void mortise_plugin_ledger_take(policy_plugin_string_t *bucket, uint64_t cost, uint64_t capacity, uint64_t period_ms, mortise_plugin_ledger_verdict_t *ret);
+// Take from several buckets, or from none: atomic, and one exchange with whoever keeps the counters.
+// At most 64 withdrawals; more trap. There is a verdict for each, in their order, as if they
+// were made one after the other. If one of them is not allowed, nothing is taken from any:
+// those that were allowed say so, and `remaining` is what is left without them.
+extern void mortise_plugin_ledger_take_all(mortise_plugin_ledger_list_withdrawal_t *withdrawals, mortise_plugin_ledger_list_verdict_t *ret);
 // Charge `delta` more (positive) or give it back (negative) once the true cost is known. The
 // bucket may become overdrawn. Capacity and period must be those of `take`.
 extern void mortise_plugin_ledger_adjust(policy_plugin_string_t *bucket, int64_t delta, uint64_t capacity, uint64_t period_ms);
 
-// Imported Functions from `mortise:plugin/secrets@0.2.0`
+// Imported Functions from `mortise:plugin/secrets@0.3.0`
 // The name of the granted secret that equals `candidate`, if any. The host compares digests
 // in constant time and always visits every secret.
 extern bool mortise_plugin_secrets_find(policy_plugin_string_t *candidate, policy_plugin_string_t *ret);
 
-// Imported Functions from `mortise:plugin/outbound-http@0.2.0`
+// Imported Functions from `mortise:plugin/outbound-http@0.3.0`
 // Make one request. Waiting for the answer does not count towards the time that a call may run,
 // only towards the time that may pass by the clock.
 extern bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *request, mortise_plugin_outbound_http_response_t *ret, mortise_plugin_outbound_http_error_t *err);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
-// Exported Functions from `mortise:plugin/policy@0.2.0`
+// Exported Functions from `mortise:plugin/policy@0.3.0`
 bool exports_mortise_plugin_policy_authorize(exports_mortise_plugin_policy_facts_t *facts, exports_mortise_plugin_policy_decision_t *ret, exports_mortise_plugin_policy_fault_t *err);
 bool exports_mortise_plugin_policy_account(exports_mortise_plugin_policy_usage_t *usage, exports_mortise_plugin_policy_fault_t *err);
 
@@ -402,6 +477,12 @@ void mortise_plugin_types_fault_free(mortise_plugin_types_fault_t *ptr);
 void mortise_plugin_types_grammar_source_free(mortise_plugin_types_grammar_source_t *ptr);
 
 void mortise_plugin_settings_json_free(mortise_plugin_settings_json_t *ptr);
+
+void mortise_plugin_ledger_withdrawal_free(mortise_plugin_ledger_withdrawal_t *ptr);
+
+void mortise_plugin_ledger_list_withdrawal_free(mortise_plugin_ledger_list_withdrawal_t *ptr);
+
+void mortise_plugin_ledger_list_verdict_free(mortise_plugin_ledger_list_verdict_t *ptr);
 
 void policy_plugin_option_string_free(policy_plugin_option_string_t *ptr);
 
@@ -432,6 +513,12 @@ void exports_mortise_plugin_policy_facts_free(exports_mortise_plugin_policy_fact
 void exports_mortise_plugin_policy_tool_grant_free(exports_mortise_plugin_policy_tool_grant_t *ptr);
 
 void exports_mortise_plugin_policy_principal_free(exports_mortise_plugin_policy_principal_t *ptr);
+
+void exports_mortise_plugin_policy_system_prompt_free(exports_mortise_plugin_policy_system_prompt_t *ptr);
+
+void exports_mortise_plugin_policy_rewrite_free(exports_mortise_plugin_policy_rewrite_t *ptr);
+
+void exports_mortise_plugin_policy_list_rewrite_free(exports_mortise_plugin_policy_list_rewrite_t *ptr);
 
 void exports_mortise_plugin_policy_allow_free(exports_mortise_plugin_policy_allow_t *ptr);
 

@@ -3,32 +3,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.3.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.3.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/clock@0.2.0`
+// Imported Functions from `mortise:plugin/clock@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/clock@0.2.0"), __import_name__("unix-millis")))
+__attribute__((__import_module__("mortise:plugin/clock@0.3.0"), __import_name__("unix-millis")))
 extern int64_t __wasm_import_mortise_plugin_clock_unix_millis(void);
 
-// Imported Functions from `mortise:plugin/outbound-http@0.2.0`
+// Imported Functions from `mortise:plugin/outbound-http@0.3.0`
 
-__attribute__((__import_module__("mortise:plugin/outbound-http@0.2.0"), __import_name__("send")))
+__attribute__((__import_module__("mortise:plugin/outbound-http@0.3.0"), __import_name__("send")))
 extern void __wasm_import_mortise_plugin_outbound_http_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.3.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -66,9 +66,9 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
   }
 }
 
-// Exported Functions from `mortise:plugin/tool@0.2.0`
+// Exported Functions from `mortise:plugin/tool@0.3.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/tool@0.2.0#describe")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/tool@0.3.0#describe")))
 void __wasm_export_exports_mortise_plugin_tool_describe_post_return(uint8_t * arg0) {
   size_t len = *((size_t*) (arg0 + sizeof(void*)));
   if (len > 0) {
@@ -90,7 +90,7 @@ void __wasm_export_exports_mortise_plugin_tool_describe_post_return(uint8_t * ar
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/tool@0.2.0#call")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/tool@0.3.0#call")))
 void __wasm_export_exports_mortise_plugin_tool_call_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -432,7 +432,7 @@ bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *r
   }
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.3.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -479,7 +479,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/tool@0.2.0#describe")))
+__attribute__((__export_name__("mortise:plugin/tool@0.3.0#describe")))
 uint8_t * __wasm_export_exports_mortise_plugin_tool_describe(void) {
   exports_mortise_plugin_tool_list_declaration_t ret;
   exports_mortise_plugin_tool_describe(&ret);
@@ -489,7 +489,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_tool_describe(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/tool@0.2.0#call")))
+__attribute__((__export_name__("mortise:plugin/tool@0.3.0#call")))
 uint8_t * __wasm_export_exports_mortise_plugin_tool_call(uint8_t * arg, size_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6, uint8_t * arg7, size_t arg8, uint8_t * arg9, size_t arg10, int32_t arg11, uint8_t * arg12, size_t arg13) {
   tool_plugin_option_string_t option;
   switch (arg11) {

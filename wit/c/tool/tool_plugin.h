@@ -234,7 +234,7 @@ typedef struct {
   } val;
 } exports_mortise_plugin_tool_result_string_failure_t;
 
-// Imported Functions from `mortise:plugin/host@0.2.0`
+// Imported Functions from `mortise:plugin/host@0.3.0`
 // Write one structured line to the server's log. The host adds plugin, version and request,
 // escapes control characters, and drops lines beyond 64 KiB a call.
 extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, tool_plugin_string_t *message, tool_plugin_list_tuple2_string_string_t *fields);
@@ -242,24 +242,24 @@ extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, tool_plug
 // further ones are counted under `other`.
 extern void mortise_plugin_host_count(tool_plugin_string_t *name, uint64_t by);
 
-// Imported Functions from `mortise:plugin/settings@0.2.0`
+// Imported Functions from `mortise:plugin/settings@0.3.0`
 // The binding's table of the configuration file as a JSON object; `{}` when there is none.
 // It does not change while an instance lives.
 extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 
-// Imported Functions from `mortise:plugin/clock@0.2.0`
+// Imported Functions from `mortise:plugin/clock@0.3.0`
 // Milliseconds since 1970-01-01T00:00:00Z.
 extern uint64_t mortise_plugin_clock_unix_millis(void);
 
-// Imported Functions from `mortise:plugin/outbound-http@0.2.0`
+// Imported Functions from `mortise:plugin/outbound-http@0.3.0`
 // Make one request. Waiting for the answer does not count towards the time that a call may run,
 // only towards the time that may pass by the clock.
 extern bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *request, mortise_plugin_outbound_http_response_t *ret, mortise_plugin_outbound_http_error_t *err);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
-// Exported Functions from `mortise:plugin/tool@0.2.0`
+// Exported Functions from `mortise:plugin/tool@0.3.0`
 void exports_mortise_plugin_tool_describe(exports_mortise_plugin_tool_list_declaration_t *ret);
 bool exports_mortise_plugin_tool_call(tool_plugin_string_t *name, exports_mortise_plugin_tool_json_t *arguments, exports_mortise_plugin_tool_context_t *context, tool_plugin_string_t *ret, exports_mortise_plugin_tool_failure_t *err);
 

@@ -16,16 +16,16 @@ pub mod imports {
         inline: "
             package mortise:sdk;
             world imports {
-                import mortise:plugin/types@0.2.0;
-                import mortise:plugin/host@0.2.0;
-                import mortise:plugin/settings@0.2.0;
-                import mortise:plugin/model@0.2.0;
-                import mortise:plugin/vocabulary@0.2.0;
-                import mortise:plugin/mask-sink@0.2.0;
-                import mortise:plugin/clock@0.2.0;
-                import mortise:plugin/ledger@0.2.0;
-                import mortise:plugin/secrets@0.2.0;
-                import mortise:plugin/outbound-http@0.2.0;
+                import mortise:plugin/types@0.3.0;
+                import mortise:plugin/host@0.3.0;
+                import mortise:plugin/settings@0.3.0;
+                import mortise:plugin/model@0.3.0;
+                import mortise:plugin/vocabulary@0.3.0;
+                import mortise:plugin/mask-sink@0.3.0;
+                import mortise:plugin/clock@0.3.0;
+                import mortise:plugin/ledger@0.3.0;
+                import mortise:plugin/secrets@0.3.0;
+                import mortise:plugin/outbound-http@0.3.0;
             }
         ",
         world: "mortise:sdk/imports",
@@ -41,12 +41,12 @@ pub mod lifecycle {
         inline: "
             package mortise:sdk;
             world every-plugin {
-                export mortise:plugin/lifecycle@0.2.0;
+                export mortise:plugin/lifecycle@0.3.0;
             }
         ",
         world: "mortise:sdk/every-plugin",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -62,12 +62,12 @@ pub mod chat_template {
         inline: "
             package mortise:sdk;
             world a-chat-template {
-                export mortise:plugin/chat-template@0.2.0;
+                export mortise:plugin/chat-template@0.3.0;
             }
         ",
         world: "mortise:sdk/a-chat-template",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -83,12 +83,12 @@ pub mod output_parser {
         inline: "
             package mortise:sdk;
             world a-output-parser {
-                export mortise:plugin/output-parser@0.2.0;
+                export mortise:plugin/output-parser@0.3.0;
             }
         ",
         world: "mortise:sdk/a-output-parser",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -104,12 +104,12 @@ pub mod grammar {
         inline: "
             package mortise:sdk;
             world a-grammar {
-                export mortise:plugin/grammar@0.2.0;
+                export mortise:plugin/grammar@0.3.0;
             }
         ",
         world: "mortise:sdk/a-grammar",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -125,12 +125,12 @@ pub mod policy {
         inline: "
             package mortise:sdk;
             world a-policy {
-                export mortise:plugin/policy@0.2.0;
+                export mortise:plugin/policy@0.3.0;
             }
         ",
         world: "mortise:sdk/a-policy",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -146,16 +146,100 @@ pub mod tool {
         inline: "
             package mortise:sdk;
             world a-tool {
-                export mortise:plugin/tool@0.2.0;
+                export mortise:plugin/tool@0.3.0;
             }
         ",
         world: "mortise:sdk/a-tool",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
         export_macro_name: "export_tool",
         default_bindings_module: "mortise_plugin_sdk::bindings::tool",
+    });
+}
+
+/// A guardrail.
+pub mod guardrail {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "
+            package mortise:sdk;
+            world a-guardrail {
+                export mortise:plugin/guardrail@0.3.0;
+            }
+        ",
+        world: "mortise:sdk/a-guardrail",
+        with: {
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
+        },
+        additional_derives: [PartialEq],
+        pub_export_macro: true,
+        export_macro_name: "export_guardrail",
+        default_bindings_module: "mortise_plugin_sdk::bindings::guardrail",
+    });
+}
+
+/// What an outer plugin calls of the inner one that it is put around. The types are those of the exports, so that what
+/// one was asked and what the other answers can be passed on.
+///
+/// A feature of its own: tools that make components keep an import whose resource the component exports, used or not.
+#[cfg(feature = "inner")]
+pub mod inner {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "
+            package mortise:sdk;
+            world inner {
+                import mortise:plugin/lifecycle@0.3.0;
+                import mortise:plugin/chat-template@0.3.0;
+                import mortise:plugin/output-parser@0.3.0;
+                import mortise:plugin/policy@0.3.0;
+            }
+        ",
+        world: "mortise:sdk/inner",
+        with: {
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/chat-template@0.3.0/segment":
+                crate::bindings::chat_template::exports::mortise::plugin::chat_template::Segment,
+            "mortise:plugin/chat-template@0.3.0/input":
+                crate::bindings::chat_template::exports::mortise::plugin::chat_template::Input,
+            "mortise:plugin/chat-template@0.3.0/output":
+                crate::bindings::chat_template::exports::mortise::plugin::chat_template::Output,
+            "mortise:plugin/output-parser@0.3.0/tool-choice":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::ToolChoice,
+            "mortise:plugin/output-parser@0.3.0/setup":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::Setup,
+            "mortise:plugin/output-parser@0.3.0/event":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::Event,
+            "mortise:plugin/output-parser@0.3.0/call-begin":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::CallBegin,
+            "mortise:plugin/output-parser@0.3.0/call-arguments":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::CallArguments,
+            "mortise:plugin/output-parser@0.3.0/traits":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::Traits,
+            "mortise:plugin/policy@0.3.0/facts":
+                crate::bindings::policy::exports::mortise::plugin::policy::Facts,
+            "mortise:plugin/policy@0.3.0/tool-grant":
+                crate::bindings::policy::exports::mortise::plugin::policy::ToolGrant,
+            "mortise:plugin/policy@0.3.0/principal":
+                crate::bindings::policy::exports::mortise::plugin::policy::Principal,
+            "mortise:plugin/policy@0.3.0/system-place":
+                crate::bindings::policy::exports::mortise::plugin::policy::SystemPlace,
+            "mortise:plugin/policy@0.3.0/system-prompt":
+                crate::bindings::policy::exports::mortise::plugin::policy::SystemPrompt,
+            "mortise:plugin/policy@0.3.0/rewrite":
+                crate::bindings::policy::exports::mortise::plugin::policy::Rewrite,
+            "mortise:plugin/policy@0.3.0/allow":
+                crate::bindings::policy::exports::mortise::plugin::policy::Allow,
+            "mortise:plugin/policy@0.3.0/deny":
+                crate::bindings::policy::exports::mortise::plugin::policy::Deny,
+            "mortise:plugin/policy@0.3.0/decision":
+                crate::bindings::policy::exports::mortise::plugin::policy::Decision,
+            "mortise:plugin/policy@0.3.0/usage":
+                crate::bindings::policy::exports::mortise::plugin::policy::Usage,
+        },
+        generate_all,
     });
 }

@@ -36,6 +36,9 @@ pub mod bindings;
 pub mod chat_template;
 pub mod formats;
 pub mod grammar;
+pub mod guardrail;
+#[cfg(feature = "inner")]
+pub mod inner;
 pub mod json;
 pub mod log;
 pub mod output_parser;
@@ -58,8 +61,8 @@ pub use {serde, serde_json};
 pub struct NoSettings {}
 
 /// Make a type that implements the trait of a kind the plugin of this component:
-/// `export!(policy: MyPolicy)`, likewise `chat_template`, `output_parser`, `grammar` and
-/// `tool`.
+/// `export!(policy: MyPolicy)`, likewise `chat_template`, `output_parser`, `grammar`,
+/// `tool` and `guardrail`.
 ///
 /// With `export!(policy: MyPolicy, settings: "settings.schema.json")` the component carries that file of
 /// its package, a JSON Schema (2020-12), and the server checks the operator's settings by it before it
@@ -87,6 +90,9 @@ macro_rules! export {
     };
     (tool: $plugin:ty) => {
         $crate::export!(@ tool export_tool $plugin);
+    };
+    (guardrail: $plugin:ty) => {
+        $crate::export!(@ guardrail export_guardrail $plugin);
     };
     (@ $kind:ident $export:ident $plugin:ty) => {
         // Natively there is no host to export to, and linkers do not know such names.

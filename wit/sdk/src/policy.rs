@@ -10,7 +10,7 @@ use crate::{Fault, prepared};
 
 pub use crate::bindings::imports::mortise::plugin::{ledger, secrets};
 pub use crate::bindings::policy::exports::mortise::plugin::policy::{
-    Allow, Decision, Deny, Facts, Principal, ToolGrant, Usage,
+    Allow, Decision, Deny, Facts, Principal, Rewrite, SystemPlace, SystemPrompt, ToolGrant, Usage,
 };
 
 /// A policy. Make it a component with [`export!`](crate::export).
@@ -56,7 +56,16 @@ impl Allow {
             server_tools: ToolGrant::All,
             headers: Vec::new(),
             lease: None,
+            rewrites: Vec::new(),
         }
+    }
+
+    /// Ask for a change of the request. Only those that the operator granted the binding are made; any
+    /// other is a defect.
+    #[must_use]
+    pub fn rewrite(mut self, rewrite: Rewrite) -> Self {
+        self.rewrites.push(rewrite);
+        self
     }
 
     /// Keep usage and fairness by this tenant.

@@ -176,10 +176,21 @@ pub(crate) fn typed_as(types: &[&str], text: &str) -> Value {
     match meant {
         None | Some(Value::String(_)) => Value::from(text),
         Some(value) if types.contains(&type_of(&value)) => value,
-        // Whole numbers are numbers too.
-        Some(Value::Number(number)) if types.contains(&"number") => Value::Number(number),
+        // Whole numbers are numbers too, and `-0` and `5.0` are whole.
+        Some(Value::Number(number))
+            if types.contains(&"number") || (types.contains(&"integer") && is_whole(&number)) =>
+        {
+            Value::Number(number)
+        }
         Some(_) => Value::from(text),
     }
+}
+
+/// Whether a number that was written as a fraction is whole, and small enough to have kept all its digits.
+fn is_whole(number: &serde_json::Number) -> bool {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let value = number.as_f64();
+    value.is_some_and(|value| value.fract() == 0.0 && value.abs() < EXACT)
 }
 
 /// All types that a schema names, through its alternatives and its references within `root`.

@@ -153,7 +153,7 @@ pub(super) async fn whole(mut answers: Answering, envelope: Envelope) -> Result<
         match answers.next().await {
             Event::Delta { delta, .. } if envelope.shows(&delta) => append(&mut blocks, delta),
             // No server tools are enabled.
-            Event::Delta { .. } | Event::ServerToolCall { .. } => {}
+            Event::Delta { .. } | Event::ServerToolCall { .. } | Event::Prompt { .. } => {}
             Event::Finished { reason, stop, .. } => end = End::new(reason, stop),
             Event::Completed { usage } => {
                 end.reason = envelope.stop_reason(&end, usage);
@@ -326,7 +326,7 @@ impl StreamWriter for MessageEvents {
         match event {
             Event::Delta { delta, .. } if self.envelope.shows(&delta) => self.accept(delta, out),
             // No server tools are enabled.
-            Event::Delta { .. } | Event::ServerToolCall { .. } => {}
+            Event::Delta { .. } | Event::ServerToolCall { .. } | Event::Prompt { .. } => {}
             Event::Finished { reason, stop, .. } => self.end = End::new(reason, stop),
             Event::Completed { usage } => self.finish(usage, out),
             Event::Failed(error) => Self::problem(&problem_of(error), out),

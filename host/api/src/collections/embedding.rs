@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use mortise_http::Problem;
 use mortise_service::{
-    Call, EmbeddingInput, EmbeddingRequest, Granted, Principal, ServedModel, Service, ServiceError,
+    Call, EmbeddingInput, EmbeddingRequest, Granted, Principal, PromptUse, ServedModel, Service,
+    ServiceError,
 };
 use tokio::time::sleep;
 
@@ -55,11 +56,24 @@ pub(crate) fn embedder_of(
     }
 }
 
+/// Tokens that a document's text may have for a model: those of its context beside its instruction.
+pub(crate) fn room_for_documents(model: &ServedModel) -> usize {
+    let loaded = model.loaded.as_ref();
+    let Some(embedder) = loaded.and_then(|loaded| loaded.model.embedder.as_ref()) else {
+        return usize::MAX;
+    };
+    let prompt = embedder.prompts.text(&PromptUse::Document);
+    let prompt = embedder.tokenizer.encode_plain(prompt.unwrap_or_default());
+    let taken = prompt.map_or(0, |ids| ids.len());
+    embedder.runtime.context_length().saturating_sub(taken)
+}
+
 /// Vectors of texts for a caller that was admitted before. Waits while others are before it.
 pub(super) async fn embed(
     service: &Service,
     model: &str,
     principal: &Principal,
+    prompted: bool,
     texts: Vec<String>,
 ) -> Result<Vec<Vec<f32>>, ServiceError> {
     let mut attempts = 0;
@@ -85,6 +99,10 @@ pub(super) async fn embed(
             dimensions: None,
             // A chunk is counted by its words, which may have a token more together.
             truncate: true,
+            prompt: match prompted {
+                true => PromptUse::Document,
+                false => PromptUse::Plain,
+            },
         };
         match service.embed(&call, request).await {
             Ok(made) => return Ok(made.vectors),

@@ -2,15 +2,16 @@
 
 use http::request::Parts;
 use mortise_http::{Context, Problem};
+use mortise_retrieval::limits::MAX_RESULTS;
 use mortise_retrieval::{Attribute, Attributes, Chunk, Filter, Query, Weights};
-use mortise_service::{EmbeddingInput, EmbeddingRequest};
+use mortise_service::{EmbeddingInput, EmbeddingRequest, PromptUse, ScoreRequest};
 use serde_json::{Value, json};
 
 use super::ingest::chunk_id;
-use super::limits::MAX_SEARCH_TEXT;
+use super::limits::{MAX_SEARCH_TEXT, RERANKED};
 use super::read;
 use super::stored::Collection;
-use crate::embed::embed;
+use crate::embed::{embed, score};
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
@@ -25,6 +26,8 @@ pub(crate) struct Search {
     /// Least similarity of a result.
     pub(crate) least_similarity: Option<f32>,
     pub(crate) diversity: Option<f32>,
+    /// Model that scores what was found, and orders it anew.
+    pub(crate) rerank: Option<String>,
 }
 
 /// A chunk that was found.
@@ -53,15 +56,67 @@ pub(crate) async fn find(
     param: &str,
 ) -> Result<Vec<Found>, Problem> {
     check_text(&search.text, param)?;
-    let request = EmbeddingRequest {
+    let made = embed(
+        state,
+        context,
+        route,
+        parts,
+        question(collection, &search.text),
+    )
+    .await?;
+    let vector = made.vectors.into_iter().next().unwrap_or_default();
+    let (most, model) = (search.most, search.rerank.clone());
+    let query = search.text.clone();
+    let mut found = nearest(state, collection, search, vector).await?;
+    if let Some(request) = model.and_then(|model| ranking(model, query, &found)) {
+        let made = score(state, context, route, parts, request).await?;
+        reorder(&mut found, &made.values, most);
+    }
+    Ok(found)
+}
+
+/// The request for the vector of a text that is searched for.
+pub(super) fn question(collection: &Collection, text: &str) -> EmbeddingRequest {
+    EmbeddingRequest {
         model: collection.model.clone(),
-        inputs: vec![EmbeddingInput::Text(search.text.clone())],
+        inputs: vec![EmbeddingInput::Text(text.to_owned())],
         dimensions: None,
         truncate: true,
-    };
-    let made = embed(state, context, route, parts, request).await?;
-    let vector = made.vectors.into_iter().next().unwrap_or_default();
-    nearest(state, collection, search, vector).await
+        prompt: match collection.prompted {
+            true => PromptUse::Query,
+            false => PromptUse::Plain,
+        },
+    }
+}
+
+/// The request for scores of what was found; `None` if there is nothing.
+pub(super) fn ranking(model: String, query: String, found: &[Found]) -> Option<ScoreRequest> {
+    let texts: Vec<String> = found.iter().map(|one| one.text.clone()).collect();
+    (!texts.is_empty()).then(|| ScoreRequest {
+        model,
+        queries: vec![query],
+        texts,
+        truncate: true,
+        raw: None,
+        search: true,
+    })
+}
+
+/// Keep the best of what was found by new scores, best first; equal ones in their order.
+pub(super) fn reorder(found: &mut Vec<Found>, scores: &[f32], most: usize) {
+    for (one, score) in found.iter_mut().zip(scores) {
+        one.score = *score;
+    }
+    found.sort_by(|one, other| other.score.total_cmp(&one.score));
+    found.truncate(most);
+}
+
+/// Results that are fetched: more than are wanted where a model orders them anew.
+fn candidates(search: &Search) -> usize {
+    match search.rerank {
+        None => search.most,
+        Some(_) => search.most.saturating_mul(RERANKED).min(MAX_RESULTS),
+    }
 }
 
 /// Refuse a text that cannot be searched for.
@@ -81,7 +136,7 @@ pub(super) async fn nearest(
     search: Search,
     vector: Vec<f32>,
 ) -> Result<Vec<Found>, Problem> {
-    let (key, dimensions) = (&collection.key, vector.len());
+    let (key, dimensions) = (&collection.space(), vector.len());
     let revision = super::revision(state, key).await?;
     let index = state
         .indexes
@@ -94,7 +149,7 @@ pub(super) async fn nearest(
             text: &search.text,
             vector: &vector,
             weights: search.weights,
-            most: search.most,
+            most: candidates(&search),
             filter: search.filter.as_ref(),
             least_similarity: search.least_similarity,
             diversity: search.diversity,
@@ -109,7 +164,7 @@ pub(super) async fn nearest(
     };
     let mut found = Vec::new();
     for (document, number, score, similarity) in hits.await.map_err(failed)? {
-        let parent = super::member_key(&collection.key, &document.id);
+        let parent = super::member_key(key, &document.id);
         let item = state.store.item(parent, chunk_id(number as usize)).await;
         let item = item.map_err(store_problem)?;
         // A document may be removed meanwhile.

@@ -18,7 +18,7 @@ use crate::contents::{key_of, piece};
 use crate::state::ApiState;
 
 /// End of an ingest that did not come to its own.
-enum End {
+pub(super) enum End {
     /// The document cannot be taken; the code and the message for its owner.
     Failed(&'static str, String),
     /// It goes on after the next start, or its record is gone.
@@ -115,7 +115,8 @@ async fn steps(
             .clone()
             .map(|span| text.get(span.clone()).unwrap_or_default().to_owned())
             .collect();
-        let made = embed(&state.service, member.model(), principal, texts.clone()).await;
+        let (model, prompted) = (member.model(), member.prompted());
+        let made = embed(&state.service, model, principal, prompted, texts.clone()).await;
         let vectors = made.map_err(|error| End::Failed("embedding_failed", error.to_string()))?;
         let first = chunks.len();
         for ((span, text), vector) in next.zip(texts).zip(vectors) {
@@ -131,7 +132,7 @@ async fn steps(
     member.object["status"] = json!("completed");
     member.object["usage_bytes"] = json!(bytes);
     member.object["progress"] = json!({"chunks_done": chunks.len(), "chunks_total": chunks.len()});
-    let key = member.collection_key();
+    let key = member.space();
     let changes = vec![Change::Update(member.record())];
     let changes = super::revised(state, &key, changes);
     state.store.commit(changes).await?;
@@ -189,7 +190,7 @@ fn divide(
 
 /// Refuse a document for whose chunks the collection has no room.
 async fn check_room(collections: &Collections, member: &Member, more: usize) -> Result<(), End> {
-    let key = member.collection_key();
+    let key = member.space();
     let (mut there, mut after) = (0u64, None);
     loop {
         let some = super::members(&collections.api, &key, after, super::limits::PAGE, true).await?;

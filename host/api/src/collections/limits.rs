@@ -12,5 +12,11 @@ pub(super) const INGEST_BATCH: usize = 32;
 /// Bytes of the text of a search.
 pub(super) const MAX_SEARCH_TEXT: usize = 16 * 1024;
 
+/// Results that a model scores for one that is wanted.
+pub(super) const RERANKED: usize = 4;
+
+/// Attempts to change a collection that others change, or of which another server has work.
+pub(super) const ATTEMPTS: usize = 16;
+
 /// Records that are read at once.
 pub(super) const PAGE: usize = 500;

@@ -1,6 +1,7 @@
 //! Collections of documents in which callers search: a record for each collection, one for each of its documents with
 //! the chunks as its items, and an index in memory for those that are searched.
 
+mod chunking;
 mod embedding;
 mod find;
 mod ingest;
@@ -8,6 +9,7 @@ mod limits;
 mod passages;
 mod ranking;
 mod read;
+mod reembed;
 mod search_tool;
 mod stored;
 mod turns;
@@ -27,7 +29,8 @@ use crate::ids::now;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
-pub(crate) use self::embedding::embedder_of;
+pub(crate) use self::chunking::chunking_of;
+pub(crate) use self::embedding::{embedder_of, room_for_documents};
 pub(crate) use self::find::{Found, Search, find, shown_attributes};
 pub(crate) use self::limits::MAX_DOCUMENTS;
 pub(crate) use self::passages::{Budget, add_distinct, numbered};
@@ -35,7 +38,7 @@ pub(crate) use self::ranking::{Asked, Ranking, Rules};
 pub use self::search_tool::SearchTool;
 pub(crate) use self::search_tool::{FILE_SEARCH, FileSearch, HEADER, Searched};
 pub(crate) use self::stored::{
-    Collection, Member, chunking_of, collection, collections, count, member, members, named,
+    Collection, Member, change, collection, collections, count, member, members, named,
 };
 
 /// State of all collections.
@@ -70,38 +73,30 @@ impl Collections {
         ingest::begin(self, member, principal);
     }
 
-    /// Remove a document.
-    pub(crate) async fn remove(&self, member: &Member) -> Result<(), StoreError> {
-        let changes = vec![Change::Delete(member.key.clone())];
-        let changes = revised(&self.api, &member.collection_key(), changes);
+    /// Remove a document of a collection, which must be as it was read.
+    pub(crate) async fn remove(&self, of: &Collection, member: &Member) -> Result<(), StoreError> {
+        let changes = vec![of.unchanged(), Change::Delete(member.key.clone())];
+        let changes = revised(&self.api, &member.space(), changes);
         self.api.store.commit(changes).await?;
-        self.api
-            .indexes
-            .remove(&member.collection_key(), &member.file())
-            .await;
+        let indexes = &self.api.indexes;
+        indexes.remove(&member.space(), &member.file()).await;
         Ok(())
     }
 
     /// Remove a collection with its documents.
     pub(crate) async fn drop_collection(&self, collection: &Collection) -> Result<(), Problem> {
-        let store = &self.api.store;
-        loop {
-            let some = members(&self.api, &collection.key, None, limits::PAGE, false).await?;
-            let mut changes: Vec<Change> = some
-                .entries
-                .iter()
-                .map(|member| Change::Delete(member.key.clone()))
-                .collect();
-            if !some.more {
-                changes.push(Change::Delete(collection.key.clone()));
-                changes.push(Change::Delete(revision_key(&collection.key)));
-            }
-            store.commit(changes).await.map_err(store_problem)?;
-            if !some.more {
-                break;
-            }
+        let state = &self.api;
+        let spaces = collection.spaces();
+        for space in &spaces {
+            clear(state, space).await.map_err(store_problem)?;
         }
-        self.api.indexes.forget(&collection.key);
+        let changes = vec![Change::Delete(collection.key.clone())];
+        state.store.commit(changes).await.map_err(store_problem)?;
+        // What was added in between; from now on nothing is.
+        for space in &spaces {
+            clear(state, space).await.map_err(store_problem)?;
+            state.indexes.forget(space);
+        }
         Ok(())
     }
 
@@ -110,20 +105,51 @@ impl Collections {
         read::chunks(&self.api, &member.key).await
     }
 
-    /// Store the attributes of a document.
-    pub(crate) async fn set_attributes(&self, member: &Member) -> Result<(), StoreError> {
-        let changes = vec![Change::Update(member.record())];
-        let changes = revised(&self.api, &member.collection_key(), changes);
+    /// Store the attributes of a document of a collection, which must be as it was read.
+    pub(crate) async fn set_attributes(
+        &self,
+        of: &Collection,
+        member: &Member,
+    ) -> Result<(), StoreError> {
+        let changes = vec![of.unchanged(), Change::Update(member.record())];
+        let changes = revised(&self.api, &member.space(), changes);
         self.api.store.commit(changes).await?;
         let document = member.document();
-        let key = member.collection_key();
+        let key = member.space();
         self.api.indexes.set_attributes(&key, document).await;
         Ok(())
     }
 }
 
-/// Take up the documents that were being ingested when the server ended, or another that shares the store.
+/// Remove the documents that are under a key.
+async fn clear(state: &ApiState, space: &Key) -> Result<(), StoreError> {
+    loop {
+        let some = stored::keys(state, space).await?;
+        let mut changes: Vec<Change> = some.entries.into_iter().map(Change::Delete).collect();
+        if !some.more {
+            changes.push(Change::Delete(revision_key(space)));
+        }
+        state.store.commit(changes).await?;
+        if !some.more {
+            return Ok(());
+        }
+    }
+}
+
+/// Take up the documents that were being ingested when the server ended, or another that shares the store, and the
+/// collections whose vectors were being made anew.
 pub async fn resume(collections: Arc<Collections>) {
+    match collections.api.store.unfinished(Kind::VectorStore).await {
+        Ok(open) => {
+            for record in open {
+                tracing::info!(id = record.key.id, "a vector store is gone on with");
+                reembed::begin(&collections, record.key);
+            }
+        }
+        Err(error) => {
+            tracing::error!(%error, "vector stores whose vectors are made anew cannot be read")
+        }
+    }
     let open = match collections
         .api
         .store

@@ -18,7 +18,7 @@ words! {
     }
 }
 
-/// Ranking of results. The shares and the diversity are extensions.
+/// Ranking of results. The shares, the diversity and the model that ranks anew are extensions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
 pub(crate) struct Ranking {
@@ -26,6 +26,7 @@ pub(crate) struct Ranking {
     score_threshold: Option<f64>,
     hybrid_search: Option<Shares>,
     diversity: Option<f64>,
+    rerank: Option<String>,
 }
 
 /// Shares of meaning and of words in the ranking.
@@ -52,6 +53,8 @@ pub(crate) struct Rules {
     filter: Option<Filter>,
     threshold: f32,
     diversity: Option<f32>,
+    /// Model that scores what was found.
+    pub(crate) rerank: Option<String>,
 }
 
 impl Rules {
@@ -69,6 +72,11 @@ impl Rules {
         let filter = asked.filters.map(Value::Object);
         let filter = filter.map(|filter| Filter::of(&filter, &filters));
         let filter = filter.transpose();
+        if ranking.rerank.is_some() && ranking.diversity.is_some() {
+            let path = inner.key("diversity");
+            let message = "cannot be given beside `rerank`, which orders results by its scores";
+            return Err(wrong(&path, message));
+        }
         Ok(Self {
             weights: weights(&ranking, &inner)?,
             most,
@@ -76,6 +84,7 @@ impl Rules {
                 .map_err(|error| Problem::invalid(error.path.clone(), error.to_string()))?,
             threshold: part(&inner.key("score_threshold"), ranking.score_threshold)?.unwrap_or(0.0),
             diversity: part(&inner.key("diversity"), ranking.diversity)?,
+            rerank: ranking.rerank,
         })
     }
 
@@ -96,6 +105,7 @@ impl Rules {
             filter: self.filter.clone(),
             least_similarity: None,
             diversity: self.diversity,
+            rerank: self.rerank.clone(),
         }
     }
 

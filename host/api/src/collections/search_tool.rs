@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use mortise_http::Problem;
+use mortise_retrieval::limits::MAX_RESULTS;
 use mortise_service::{
-    BoxFuture, Call, EmbeddingInput, EmbeddingRequest, Granted, PluginError, Principal, RequestId,
-    RunTool, RunnableTool, ToolAnswer, ToolCaller, account_of,
+    BoxFuture, Call, Granted, PluginError, Principal, RequestId, RunTool, RunnableTool, ToolAnswer,
+    ToolCaller, account_of,
 };
 use mortise_store::Page;
 use serde_json::{Value, json};
 
-use super::find::{Found, check_text, nearest};
+use super::find::{Found, check_text, nearest, question, ranking, reorder};
 use super::passages::{Budget, add_distinct, numbered, same};
 use super::ranking::Rules;
 use super::stored::{Collection, collections, named};
@@ -309,18 +310,27 @@ async fn find(
     caller: &ToolCaller,
     query: String,
 ) -> Result<Vec<Found>, Problem> {
-    let mut vectors: HashMap<&str, Vec<f32>> = HashMap::new();
+    let mut vectors: HashMap<(&str, bool), Vec<f32>> = HashMap::new();
     let mut all = Vec::new();
     for store in stores {
-        let vector = match vectors.get(store.model.as_str()) {
+        let model = (store.model.as_str(), store.prompted);
+        let vector = match vectors.get(&model) {
             Some(vector) => vector.clone(),
-            None => vector_of(state, &store.model, caller, &query).await?,
+            None => vector_of(state, store, caller, &query).await?,
         };
-        vectors.insert(&store.model, vector.clone());
+        vectors.insert(model, vector.clone());
         all.extend(nearest(state, store, rules.search(query.clone()), vector).await?);
     }
-    all.retain(|found| rules.admits(found.score));
     all.sort_by(|one, other| other.score.total_cmp(&one.score));
+    if let Some(model) = &rules.rerank {
+        all.truncate(MAX_RESULTS);
+        if let Some(request) = ranking(model.clone(), query, &all) {
+            let made = state.service.score(&call(caller), request).await;
+            let made = made.map_err(problem_of)?;
+            reorder(&mut all, &made.values, rules.most);
+        }
+    }
+    all.retain(|found| rules.admits(found.score));
     all.truncate(rules.most);
     Ok(all)
 }
@@ -328,11 +338,19 @@ async fn find(
 /// The vector of a query. The request that it belongs to was admitted before.
 async fn vector_of(
     state: &ApiState,
-    model: &str,
+    store: &Collection,
     caller: &ToolCaller,
     query: &str,
 ) -> Result<Vec<f32>, Problem> {
-    let call = Call {
+    let call = call(caller);
+    let made = state.service.embed(&call, question(store, query)).await;
+    let vectors = made.map_err(problem_of)?.vectors;
+    Ok(vectors.into_iter().next().unwrap_or_default())
+}
+
+/// A call for a caller that was admitted before.
+fn call(caller: &ToolCaller) -> Call {
+    Call {
         request_id: Arc::from(uuid::Uuid::new_v4().simple().to_string()),
         route: ROUTE,
         method: "POST",
@@ -344,14 +362,5 @@ async fn vector_of(
             ..Granted::default()
         }),
         waived_priority: 0,
-    };
-    let request = EmbeddingRequest {
-        model: model.to_owned(),
-        inputs: vec![EmbeddingInput::Text(query.to_owned())],
-        dimensions: None,
-        truncate: true,
-    };
-    let made = state.service.embed(&call, request).await;
-    let vectors = made.map_err(problem_of)?.vectors;
-    Ok(vectors.into_iter().next().unwrap_or_default())
+    }
 }

@@ -6,23 +6,15 @@ use std::sync::Arc;
 use mortise_http::Problem;
 use mortise_retrieval::{Attributes, Chunking, Document, attributes_of};
 use mortise_service::Principal;
-use mortise_store::{Filter, Key, Kind, Listing, Page, Record};
+use mortise_store::{Change, Filter, Key, Kind, Listing, Page, Record, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::limits::PAGE;
+use super::chunking::USUAL;
+use super::limits::{ATTEMPTS, PAGE};
 use super::member_key;
 use crate::state::ApiState;
 use crate::stored::{absent, after_absent, found, store_problem};
-
-/// Chunks where the caller does not say, as at OpenAI; shorter where the model takes less.
-const USUAL: Chunking = Chunking {
-    tokens: 800,
-    overlap: 400,
-};
-
-/// Tokens that models put around a text.
-const AROUND: usize = 2;
 
 /// A collection.
 #[derive(Debug, Clone)]
@@ -32,31 +24,139 @@ pub(crate) struct Collection {
     pub(crate) object: Value,
     /// Public name of the model that makes its vectors.
     pub(crate) model: String,
+    /// True if the model's instructions for documents and for questions are used. Those that were made before there were
+    /// any are searched without.
+    pub(crate) prompted: bool,
+    /// Number of its vectors: each time that they are made anew they have another.
+    pub(super) generation: u32,
+    /// Vectors that are being made.
+    pub(crate) next: Option<Next>,
+    /// Numbers of vectors that are to be removed.
+    pub(super) gone: Vec<u32>,
+    /// Body of its record as it was read.
+    read: Vec<u8>,
+}
+
+/// Vectors of a collection that are being made, beside those in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Next {
+    /// Public name of the model.
+    pub(super) model: String,
+    pub(super) generation: u32,
+    /// Caller for whom they are made.
+    subject: String,
+    tenant: Option<String>,
+}
+
+/// The part of a collection's record that clients do not see.
+#[derive(Default, Serialize, Deserialize)]
+struct Hidden {
+    model: String,
+    #[serde(default)]
+    prompted: bool,
+    #[serde(default)]
+    generation: u32,
+    #[serde(default)]
+    next: Option<Next>,
+    #[serde(default)]
+    gone: Vec<u32>,
 }
 
 impl Collection {
+    /// A collection without documents.
+    pub(crate) fn new(key: Key, created: i64, object: Value, model: &str) -> Self {
+        let mut made = Self {
+            key,
+            created,
+            object,
+            model: model.to_owned(),
+            prompted: true,
+            generation: 0,
+            next: None,
+            gone: Vec::new(),
+            read: Vec::new(),
+        };
+        made.read = made.record().body;
+        made
+    }
+
     pub(crate) fn record(&self) -> Record {
-        let body = json!([self.object, {"model": self.model}]);
+        let hidden = Hidden {
+            model: self.model.clone(),
+            prompted: self.prompted,
+            generation: self.generation,
+            next: self.next.clone(),
+            gone: self.gone.clone(),
+        };
+        let body = json!([self.object, hidden]).to_string();
+        Record {
+            body: body.into_bytes(),
+            ..self.record_of(Vec::new())
+        }
+    }
+
+    fn record_of(&self, body: Vec<u8>) -> Record {
         Record {
             key: self.key.clone(),
             created: self.created,
             expires: None,
-            open: false,
-            body: body.to_string().into_bytes(),
+            open: self.next.is_some() || !self.gone.is_empty(),
+            body,
         }
     }
 
-    fn of(record: &Record) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Inner {
-            model: String,
+    /// A change that fails unless the collection is as it was read, and changes nothing.
+    pub(crate) fn unchanged(&self) -> Change {
+        Change::Replace {
+            record: self.record_of(self.read.clone()),
+            before: self.read.clone(),
         }
-        let (object, inner): (Value, Inner) = serde_json::from_slice(&record.body).ok()?;
+    }
+
+    /// Key under which its documents, its index and its mark are.
+    pub(crate) fn space(&self) -> Key {
+        space(&self.key, self.generation)
+    }
+
+    /// Keys under which documents of it may be.
+    pub(super) fn spaces(&self) -> Vec<Key> {
+        let next = self.next.iter().map(|next| next.generation);
+        let all = next.chain(self.gone.iter().copied());
+        let all = std::iter::once(self.generation).chain(all);
+        all.map(|generation| space(&self.key, generation)).collect()
+    }
+
+    /// Have new vectors made by a model for a caller. False if some are being made.
+    pub(crate) fn renew(&mut self, model: &str, principal: &Principal, started: i64) -> bool {
+        if self.next.is_some() {
+            return false;
+        }
+        let used = self.gone.iter().copied().chain([self.generation]);
+        self.next = Some(Next {
+            model: model.to_owned(),
+            generation: used.max().unwrap_or_default().saturating_add(1),
+            subject: principal.subject.clone(),
+            tenant: principal.tenant.clone(),
+        });
+        self.object["reembedding"] = json!({
+            "status": "in_progress", "embedding_model": model, "files_done": 0, "chunks_done": 0,
+            "started_at": started, "ended_at": null, "last_error": null,
+        });
+        true
+    }
+
+    fn of(record: &Record) -> Option<Self> {
+        let (object, hidden): (Value, Hidden) = serde_json::from_slice(&record.body).ok()?;
         Some(Self {
             key: record.key.clone(),
             created: record.created,
             object,
-            model: inner.model,
+            model: hidden.model,
+            prompted: hidden.prompted,
+            generation: hidden.generation,
+            next: hidden.next,
+            gone: hidden.gone,
+            read: record.body.clone(),
         })
     }
 
@@ -78,6 +178,12 @@ struct Inner {
     tenant: Option<String>,
     /// Tells this record from a later one of the same file.
     attempt: String,
+    /// True if the model's instruction for documents is used.
+    #[serde(default)]
+    prompted: bool,
+    /// The attempt of the document whose chunks it has with other vectors.
+    #[serde(default)]
+    copied: Option<String>,
 }
 
 /// A document of a collection.
@@ -115,7 +221,7 @@ impl Member {
             "progress": {"chunks_done": 0, "chunks_total": null},
         });
         Self {
-            key: member_key(&collection.key, file),
+            key: member_key(&collection.space(), file),
             created,
             object,
             inner: Inner {
@@ -124,8 +230,37 @@ impl Member {
                 subject: principal.subject.clone(),
                 tenant: principal.tenant.clone(),
                 attempt: uuid::Uuid::new_v4().simple().to_string(),
+                prompted: collection.prompted,
+                copied: None,
             },
         }
+    }
+
+    /// The same document for other vectors of its collection, without chunks yet.
+    pub(super) fn copy(&self, collection: &Key, next: &Next) -> Self {
+        let mut copy = self.clone();
+        copy.key = member_key(&space(collection, next.generation), &self.file());
+        copy.object["status"] = json!("in_progress");
+        copy.inner = Inner {
+            name: self.inner.name.clone(),
+            model: next.model.clone(),
+            subject: next.subject.clone(),
+            tenant: next.tenant.clone(),
+            attempt: uuid::Uuid::new_v4().simple().to_string(),
+            prompted: true,
+            copied: Some(self.inner.attempt.clone()),
+        };
+        copy
+    }
+
+    /// True if it is a copy of another.
+    pub(super) fn is_copy_of(&self, other: &Self) -> bool {
+        self.inner.copied.as_ref() == Some(&other.inner.attempt)
+    }
+
+    /// Give a copy the status of the document.
+    pub(super) fn finish_copy(&mut self, of: &Self) {
+        self.object["status"] = of.object["status"].clone();
     }
 
     pub(crate) fn record(&self) -> Record {
@@ -134,7 +269,8 @@ impl Member {
             key: self.key.clone(),
             created: self.created,
             expires: None,
-            open: self.status() == "in_progress",
+            // Copies are taken up with their collection.
+            open: self.status() == "in_progress" && self.inner.copied.is_none(),
             body,
         }
     }
@@ -172,9 +308,14 @@ impl Member {
         &self.inner.model
     }
 
-    pub(crate) fn collection_key(&self) -> Key {
+    pub(crate) fn prompted(&self) -> bool {
+        self.inner.prompted
+    }
+
+    /// Key under which the documents of its collection are.
+    pub(crate) fn space(&self) -> Key {
         let id = self.key.id.split_once('/');
-        let id = id.map_or("", |(collection, _)| collection);
+        let id = id.map_or("", |(space, _)| space);
         Key::new(&self.key.owner, Kind::VectorStore, id)
     }
 
@@ -212,6 +353,50 @@ impl Member {
         let read = object.and_then(|object| attributes_of(object, "attributes").ok());
         read.unwrap_or_default()
     }
+}
+
+/// Key under which the documents of a collection with the vectors of a number are, their index and their mark.
+pub(super) fn space(collection: &Key, generation: u32) -> Key {
+    match generation {
+        0 => collection.clone(),
+        n => {
+            let id = format!("{}~{n}", collection.id);
+            Key::new(&collection.owner, collection.kind, id)
+        }
+    }
+}
+
+/// A collection as it is now, if it is there.
+pub(super) async fn load(state: &ApiState, key: &Key) -> Result<Option<Collection>, StoreError> {
+    let record = state.store.get(key.clone()).await?;
+    Ok(record.as_ref().and_then(Collection::of))
+}
+
+/// Change a collection as it is now, unless `wanted` declines. `None` if it does, or the collection is not there. A conflict where another
+/// server makes its vectors anew.
+pub(crate) async fn change<T>(
+    state: &ApiState,
+    key: &Key,
+    wanted: impl Fn(&mut Collection) -> Option<T>,
+) -> Result<Option<T>, StoreError> {
+    for _ in 0..ATTEMPTS {
+        let Some(mut of) = load(state, key).await? else {
+            return Ok(None);
+        };
+        let Some(done) = wanted(&mut of) else {
+            return Ok(None);
+        };
+        let change = Change::Replace {
+            record: of.record(),
+            before: of.read,
+        };
+        match state.store.commit(vec![change]).await {
+            Err(StoreError::Conflict) => {}
+            Err(StoreError::NotFound) => return Ok(None),
+            result => return result.map(|()| Some(done)),
+        }
+    }
+    Err(StoreError::Conflict)
 }
 
 /// A collection of an owner; a problem that names `param` without one.
@@ -315,6 +500,25 @@ pub(crate) async fn members(
     })
 }
 
+/// Keys of some documents that are under a key.
+pub(super) async fn keys(state: &ApiState, space: &Key) -> Result<Listing<Key>, StoreError> {
+    let prefix = format!("{}/", space.id);
+    let page = Page {
+        after: None,
+        limit: PAGE,
+        ascending: false,
+    };
+    let filter: Filter = Box::new(move |record| record.key.id.starts_with(&prefix));
+    let some = state
+        .store
+        .list(&space.owner, Kind::VectorStoreFile, page, Some(filter));
+    let some = some.await?;
+    Ok(Listing {
+        entries: some.entries.into_iter().map(|record| record.key).collect(),
+        more: some.more,
+    })
+}
+
 /// Documents of all collections of an owner, as far as `most`.
 pub(crate) async fn count(
     state: &ApiState,
@@ -344,51 +548,4 @@ pub(crate) async fn count(
 fn unreadable() -> Problem {
     let status = http::StatusCode::INTERNAL_SERVER_ERROR;
     Problem::new(status, "unreadable_record", "the record cannot be read")
-}
-
-/// The size of chunks that a `chunking_strategy` asks for, within a model's context.
-pub(crate) fn chunking_of(strategy: Option<&Value>, context: usize) -> Result<Chunking, Problem> {
-    let room = context.saturating_sub(AROUND).max(1);
-    let usual = Chunking {
-        tokens: USUAL.tokens.min(room),
-        overlap: USUAL.overlap.min(room / 2),
-    };
-    let path = "chunking_strategy";
-    let wrong = |path: String, message: String| {
-        Err(Problem::invalid(
-            path.clone(),
-            format!("`{path}` {message}"),
-        ))
-    };
-    let strategy = match strategy {
-        None | Some(Value::Null) => return Ok(usual),
-        Some(strategy) => strategy,
-    };
-    match strategy["type"].as_str() {
-        Some("auto") => return Ok(usual),
-        Some("static") => {}
-        _ => {
-            return wrong(
-                format!("{path}.type"),
-                "must be `auto` or `static`".to_owned(),
-            );
-        }
-    }
-    let number = |name: &str| {
-        let value = strategy["static"][name].as_u64();
-        value.and_then(|value| usize::try_from(value).ok())
-    };
-    let most = room.min(4096);
-    let tokens = number("max_chunk_size_tokens").filter(|tokens| (1..=most).contains(tokens));
-    let Some(tokens) = tokens else {
-        let message =
-            format!("must be from 1 to {most}: the model embeds texts of {context} tokens");
-        return wrong(format!("{path}.static.max_chunk_size_tokens"), message);
-    };
-    let overlap = number("chunk_overlap_tokens").filter(|overlap| *overlap <= tokens / 2);
-    let Some(overlap) = overlap else {
-        let message = "must be from 0 to half of `max_chunk_size_tokens`".to_owned();
-        return wrong(format!("{path}.static.chunk_overlap_tokens"), message);
-    };
-    Ok(Chunking { tokens, overlap })
 }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::{CONTENT, FILE, FILES};
 use crate::contents::file;
+use crate::held::is_read;
 use crate::limits::MAX_FILES_LISTED;
 use crate::paging::{Query, list_body};
 use crate::state::ApiState;
@@ -72,7 +73,8 @@ pub(super) async fn delete(
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, FILE, "DELETE", &parts).await?;
     let record = file(&state, &caller.owner, &id, "file_id").await?;
-    if state.files.is_held(&record.key) {
+    let read = is_read(&*state.store, &record.key);
+    if state.files.is_held(&record.key) || read.await.map_err(store_problem)? {
         let problem = "a batch reads this file; cancel the batch, or wait for its end";
         let problem = Problem::new(StatusCode::CONFLICT, "file_in_use", problem);
         return Err(problem.at("file_id").with_header("x-should-retry", "false"));

@@ -108,7 +108,7 @@ pub(super) async fn whole(mut answers: Answering, mut spoken: Spoken) -> Result<
                 }
             }
             // No server tools are enabled.
-            Event::ServerToolCall { .. } => {}
+            Event::ServerToolCall { .. } | Event::Prompt { .. } => {}
             Event::Finished { reason, .. } => spoken.reason = reason,
             Event::Completed { usage } => return Ok(spoken.object(&text, usage)),
             Event::Failed(error) => return Err(answers.failed(error)),
@@ -133,7 +133,7 @@ impl StreamWriter for Spoken {
                 write_event(out, &json!({"token": piece, "index": self.index}));
                 self.index += 1;
             }
-            Event::Delta { .. } | Event::ServerToolCall { .. } => {}
+            Event::Delta { .. } | Event::ServerToolCall { .. } | Event::Prompt { .. } => {}
             Event::Finished { reason, .. } => self.reason = reason,
             Event::Completed { usage } => write_event(out, &self.done(usage)),
             Event::Failed(error) => Self::problem(&problem_of(error), out),

@@ -8,7 +8,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, append_headers, json_response};
-use mortise_service::{Capability, EmbeddingInput, EmbeddingRequest};
+use mortise_service::{Capability, EmbeddingInput, EmbeddingRequest, PromptUse};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -59,6 +59,7 @@ pub(super) async fn embed(
         inputs: vec![EmbeddingInput::Text(fields.text)],
         dimensions: None,
         truncate: false,
+        prompt: PromptUse::Usual,
     };
     let made = make(&llm.api, &context, EMBED, &parts, request).await?;
     drop(reserved);

@@ -57,6 +57,8 @@ struct RagFields {
     context_assembly: Option<Assembly>,
     /// An extension.
     stream: Option<bool>,
+    /// Model that scores what was found; an extension.
+    rerank: Option<String>,
 }
 
 /// The fields of a body, for the contract.
@@ -87,7 +89,8 @@ pub(super) async fn rag(
     let owner = account(state, &context, RAG, &parts, known).await?;
     let of = named(state, &owner, &fields.collection).await?;
     let asker = (&context, RAG, &parts);
-    let found = find(state, asker, &of, search(&fields.query, most), "query").await?;
+    let search = search(&fields.query, most, fields.rerank);
+    let found = find(state, asker, &of, search, "query").await?;
     let (retrieved, time) = (found.len(), milliseconds(began));
     let similar = found
         .into_iter()
@@ -133,7 +136,7 @@ pub(super) async fn rag(
 }
 
 /// The search for a question.
-fn search(query: &str, most: usize) -> Search {
+fn search(query: &str, most: usize, rerank: Option<String>) -> Search {
     Search {
         text: query.to_owned(),
         weights: Weights::default(),
@@ -141,6 +144,7 @@ fn search(query: &str, most: usize) -> Search {
         filter: None,
         least_similarity: None,
         diversity: None,
+        rerank,
     }
 }
 

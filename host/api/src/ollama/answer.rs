@@ -224,7 +224,7 @@ pub(super) async fn whole(
                 delta, logprobs, ..
             } => generated.add(delta, &logprobs, &mut all),
             // No server tools are enabled.
-            Event::ServerToolCall { .. } => {}
+            Event::ServerToolCall { .. } | Event::Prompt { .. } => {}
             Event::Finished { reason, .. } => generated.reason = reason,
             Event::Completed { usage } => {
                 all.calls.extend(generated.open.take().map(Call::body));
@@ -251,7 +251,7 @@ impl StreamWriter for Generated {
                 self.write(piece, out);
             }
             // No server tools are enabled.
-            Event::ServerToolCall { .. } => {}
+            Event::ServerToolCall { .. } | Event::Prompt { .. } => {}
             Event::Finished { reason, .. } => {
                 self.reason = reason;
                 let calls = self.open.take().map(Call::body).into_iter().collect();

@@ -8,7 +8,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, append_headers, json_response};
-use mortise_service::{EmbeddingInput, EmbeddingRequest};
+use mortise_service::{EmbeddingInput, EmbeddingRequest, PromptUse};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -82,6 +82,7 @@ pub(super) async fn embed(
         dimensions: fields.dimensions.filter(|dimensions| *dimensions > 0),
         // As at Ollama, unless the caller wants an error.
         truncate: fields.truncate.unwrap_or(true),
+        prompt: PromptUse::Usual,
     };
     let made = make(&state, &context, EMBED, &parts, request).await?;
     drop(reserved);
@@ -120,6 +121,7 @@ pub(super) async fn embeddings(
         inputs: vec![EmbeddingInput::Text(fields.prompt)],
         dimensions: None,
         truncate: true,
+        prompt: PromptUse::Usual,
     };
     let made = make(&state, &context, EMBEDDINGS, &parts, request).await?;
     drop(reserved);

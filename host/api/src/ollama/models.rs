@@ -208,6 +208,8 @@ fn capabilities(loaded: &LoadedModel) -> Vec<&'static str> {
     for capability in loaded.model.capabilities() {
         match capability {
             Capability::Embed => names.push("embedding"),
+            // There is none for it.
+            Capability::Rerank => {}
             Capability::Generate => {
                 names.push("completion");
                 if loaded.plugins.parses_calls() {

@@ -1,7 +1,9 @@
 //! Events of an answer as server-sent events.
 
 use mortise_http::Problem;
-use mortise_service::{Delta, Event, FinishReason, ServerToolCall, TokenLogprob, Usage};
+use mortise_service::{
+    Delta, Event, FinishReason, PromptToken, ServerToolCall, TokenLogprob, Usage,
+};
 use serde::Serialize;
 
 use crate::openai_error::error_body;
@@ -13,6 +15,8 @@ pub(crate) trait Writer: Send + 'static {
     fn progress(&mut self, usage: &dyn Fn() -> Usage);
     /// Chunks before the first event.
     fn opening(&mut self, out: &mut Vec<u8>);
+    /// Tokens of the prompt that the choices from `first` on answer. Chat completions do not stream them.
+    fn prompt(&mut self, _first: u32, _tokens: &[PromptToken], _out: &mut Vec<u8>) {}
     /// `tokens` are ids, where the caller wants them.
     fn delta(
         &mut self,
@@ -48,6 +52,7 @@ impl<W: Writer> StreamWriter for ServerSentEvents<W> {
 
     fn event(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
+            Event::Prompt { choice, tokens } => self.0.prompt(choice, &tokens, out),
             Event::Delta {
                 choice,
                 delta,

@@ -99,7 +99,6 @@ refused_fields! {
         chat_template: "templates come from the model's files and plugins, not from requests",
         best_of: "chat completions have no `best_of`; use `n`",
         echo: "chat completions cannot repeat the prompt; use /v1/completions",
-        prompt_logprobs: "log-probabilities of the prompt are not computed",
         guided_grammar_backend: "the grammar plugin is the operator's choice",
         mm_processor_kwargs: "this server's models read text only",
     }
@@ -153,6 +152,8 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
         usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
+        prompt_logprobs: request.prompt_logprobs.map(|scoring| scoring.top),
+        echo_logprobs: None,
         token_ids: request.return_tokens,
         legacy_functions,
     };

@@ -2,17 +2,20 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    Delta, FinishReason, Prompt, RequestFields, ServerToolCall, TokenLogprob, Usage, limits,
+    Delta, FinishReason, Prompt, PromptScoring, PromptToken, RequestFields, ServerToolCall,
+    TokenLogprob, Usage, limits,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::answer::Writer;
 use super::chunk::Chunks;
+use super::columns::Columns;
 use super::constraint::Constraints;
 use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
 use super::inputs::{Input, Inputs};
-use super::reply::{finish_name, finite};
+use super::prompt_scores::scores;
+use super::reply::finish_name;
 use super::sampling::{Beams, Sampling, Streaming, positive};
 use crate::fields::{FieldPath, FieldReader, Fields, refused_fields};
 use crate::limits::MAX_PROMPTS;
@@ -28,7 +31,7 @@ pub(crate) struct CompletionCall {
     pub(crate) shape: Shape,
     /// Text that each prompt's choices begin with, if they repeat the prompt.
     pub(crate) echo: Option<Vec<String>>,
-    /// Something is generated; if not, the answer is the prompts.
+    /// A model is asked; if not, the answer is the prompts.
     pub(crate) generates: bool,
     pub(crate) ignored: Vec<String>,
 }
@@ -51,7 +54,6 @@ refused_fields! {
     /// Fields that cannot be honoured.
     Refused {
         suffix: "this server's models continue text and do not fill gaps",
-        prompt_logprobs: "log-probabilities of the prompt are not computed",
     }
 }
 
@@ -85,13 +87,22 @@ pub(crate) fn parse(
     sampling.write(&mut reader, &mut request)?;
     let constraints: Constraints = reader.read()?;
     request.constraint = constraints.translate()?;
-    let echo = match basics.echo.unwrap_or(false) {
-        true => echo(&mut reader, &prompts, request.logprobs.is_some())?,
+    let repeats = basics.echo.unwrap_or(false);
+    let echo_logprobs = request.logprobs.filter(|_| repeats);
+    let prompt_logprobs = request.prompt_logprobs.map(|scoring| scoring.top);
+    score_echo(&mut request, echo_logprobs)?;
+    // With log-probabilities, the text of the prompt is that of its tokens.
+    let echo = match repeats && echo_logprobs.is_none() {
+        true => echo(&mut reader, &prompts)?,
         false => None,
     };
-    let generates = echo.is_none() || basics.max_tokens != Some(0);
-    let max_tokens = basics.max_tokens.filter(|_| generates);
-    let max_tokens = positive(max_tokens, "max_tokens", &mut reader)?;
+    let scored = request.prompt_logprobs.is_some();
+    let generates = scored || echo.is_none() || basics.max_tokens != Some(0);
+    let least = basics.max_tokens.filter(|_| generates && !scored);
+    let max_tokens = match positive(least, "max_tokens", &mut reader)? {
+        None if scored => basics.max_tokens,
+        max_tokens => max_tokens,
+    };
     request.max_tokens = Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
     // OpenAI's schema allows 0, which asks for nothing.
     request.best_of = basics.best_of.filter(|best_of| *best_of > 0);
@@ -103,6 +114,8 @@ pub(crate) fn parse(
         usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
+        prompt_logprobs,
+        echo_logprobs,
         token_ids: request.return_tokens,
         legacy_functions: false,
     };
@@ -136,6 +149,25 @@ fn logprobs(top: Option<u32>) -> Result<Option<u32>, Problem> {
     }
 }
 
+/// Ask for the log-probabilities of a prompt that is repeated with those of its tokens, with `top` others beside each.
+/// Chunks of a choice come in order, and the prompt is first: only the first of several choices waits for it.
+fn score_echo(request: &mut RequestFields, top: Option<u32>) -> Result<(), Problem> {
+    let Some(top) = top else {
+        return Ok(());
+    };
+    if let (true, Some(n @ 2..)) = (request.stream, request.n) {
+        let message =
+            format!("`n` is {n}; with `echo` and `logprobs`, one choice is streamed at most");
+        return Err(Problem::invalid("n", message));
+    }
+    let own = request.prompt_logprobs.map_or(0, |scoring| scoring.top);
+    request.prompt_logprobs = Some(PromptScoring {
+        field: "echo",
+        top: top.max(own),
+    });
+    Ok(())
+}
+
 fn prompts(Inputs(inputs): Inputs) -> Result<Vec<Prompt>, Problem> {
     match inputs.len() {
         0 => Err(Problem::invalid("prompt", "`prompt` must not be empty")),
@@ -157,54 +189,20 @@ impl From<Input> for Prompt {
 }
 
 /// The text that choices begin with, for each prompt.
-fn echo(
-    reader: &mut FieldReader,
-    prompts: &[Prompt],
-    logprobs: bool,
-) -> Result<Option<Vec<String>>, Problem> {
+fn echo(reader: &mut FieldReader, prompts: &[Prompt]) -> Result<Option<Vec<String>>, Problem> {
     let path = FieldPath::from("echo");
-    if logprobs {
-        reader.unsupported(&path, "log-probabilities of the prompt are not computed")?;
-    }
     let mut texts = Vec::with_capacity(prompts.len());
     for prompt in prompts {
         match prompt {
             Prompt::Text(text) => texts.push(text.clone()),
             _ => {
-                reader.unsupported(&path, "a prompt of token ids is not turned back into text")?;
+                let why = "a prompt of token ids is turned back into text only with `logprobs`";
+                reader.unsupported(&path, why)?;
                 return Ok(None);
             }
         }
     }
     Ok(Some(texts))
-}
-
-/// The legacy columns of log-probabilities.
-#[derive(Default, Serialize)]
-struct Columns {
-    tokens: Vec<String>,
-    token_logprobs: Vec<f32>,
-    top_logprobs: Option<Vec<Map<String, Value>>>,
-    text_offset: Vec<usize>,
-}
-
-impl Columns {
-    /// Append tokens whose text begins `offset` characters into the choice's text.
-    fn extend(&mut self, logprobs: &[TokenLogprob], offset: &mut usize) {
-        for entry in logprobs {
-            self.tokens.push(entry.token.clone());
-            self.token_logprobs.push(finite(entry.logprob));
-            self.text_offset.push(*offset);
-            *offset += entry.token.chars().count();
-            // As at OpenAI, the chosen token is there whether or not it is among the likeliest.
-            let own = (entry.token.clone(), json!(finite(entry.logprob)));
-            let top = entry.top.iter();
-            let top = top.map(|(token, _, logprob)| (token.clone(), json!(finite(*logprob))));
-            self.top_logprobs
-                .get_or_insert_default()
-                .push(top.chain([own]).collect());
-        }
-    }
 }
 
 /// Start of a choice.
@@ -226,6 +224,8 @@ impl Opening {
 pub(crate) struct CompletionWhole {
     identity: Identity,
     shape: Shape,
+    /// Choices of each prompt.
+    n: u32,
     choices: Vec<WholeChoice>,
 }
 
@@ -234,14 +234,20 @@ struct WholeChoice {
     text: String,
     offset: usize,
     columns: Columns,
+    /// Text and columns of the prompt that the choice repeats with log-probabilities.
+    echo: (String, Columns),
+    /// Characters of that text.
+    echoed: usize,
+    /// Log-probabilities of the prompt, where the caller wants them.
+    scores: Vec<Value>,
     prompt: Option<Vec<u32>>,
     tokens: Vec<u32>,
     finish: Option<FinishReason>,
 }
 
 impl CompletionWhole {
-    /// `openings` are what each choice begins with.
-    pub(crate) fn new(identity: Identity, shape: Shape, openings: Vec<Opening>) -> Self {
+    /// `openings` are what each choice begins with, `n` for every prompt.
+    pub(crate) fn new(identity: Identity, shape: Shape, n: u32, openings: Vec<Opening>) -> Self {
         let choices = openings.into_iter().map(|opening| WholeChoice {
             offset: opening.text.chars().count(),
             text: opening.text,
@@ -251,7 +257,25 @@ impl CompletionWhole {
         Self {
             identity,
             shape,
+            n,
             choices: choices.collect(),
+        }
+    }
+
+    /// Tokens of the prompt that the choices from `first` on answer.
+    pub(crate) fn prompt(&mut self, first: u32, tokens: &[PromptToken]) {
+        let shape = self.shape;
+        let of_prompt = self.choices.iter_mut().skip(first as usize);
+        for choice in of_prompt.take(self.n as usize) {
+            if let Some(top) = shape.prompt_logprobs {
+                let told = tokens.iter().map(|token| scores(token, top));
+                choice.scores.extend(told);
+            }
+            if let Some(top) = shape.echo_logprobs {
+                let (text, columns) = &mut choice.echo;
+                columns.prompt(tokens, top, &mut choice.echoed);
+                text.extend(tokens.iter().map(|token| token.text.as_str()));
+            }
         }
     }
 
@@ -283,15 +307,20 @@ impl CompletionWhole {
             .into_iter()
             .enumerate()
             .map(|(index, choice)| {
+                let (echo, mut columns) = choice.echo;
+                columns.append(choice.columns, choice.echoed);
                 let mut body = json!({
                     "index": index,
-                    "text": choice.text,
-                    "logprobs": shape.logprobs.then_some(choice.columns),
+                    "text": echo + &choice.text,
+                    "logprobs": shape.logprobs.then_some(columns),
                     "finish_reason": completion_finish(choice.finish.unwrap_or(FinishReason::Stop)),
                 });
                 if shape.token_ids {
                     body["prompt_token_ids"] = json!(choice.prompt);
                     body["token_ids"] = json!(choice.tokens);
+                }
+                if shape.prompt_logprobs.is_some() {
+                    body["prompt_logprobs"] = Value::Array(choice.scores);
                 }
                 body
             })
@@ -394,6 +423,27 @@ impl Writer for CompletionChunks {
             };
             self.write(&choice, out);
         }
+    }
+
+    fn prompt(&mut self, index: u32, tokens: &[PromptToken], out: &mut Vec<u8>) {
+        let (Some(top), Some(offset)) = (
+            self.chunks.shape.echo_logprobs,
+            self.offsets.get_mut(index as usize),
+        ) else {
+            return;
+        };
+        let mut columns = Columns::default();
+        columns.prompt(tokens, top, offset);
+        let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
+        let choice = ChunkChoice {
+            index,
+            text: &text,
+            logprobs: Some(columns),
+            finish_reason: None,
+            prompt_token_ids: None,
+            token_ids: self.token_ids(Vec::new()),
+        };
+        self.write(&choice, out);
     }
 
     fn delta(

@@ -25,6 +25,7 @@ pub(super) async fn echoed(
 ) -> Result<Response, Problem> {
     let (mut usage, mut openings) = (Usage::default(), Vec::new());
     let (mut model, mut headers, mut stream) = (String::new(), Vec::new(), false);
+    let mut each = 1;
     let texts = call.echo.unwrap_or_default();
     for (fields, text) in call.requests.into_iter().zip(texts) {
         context.record.asked(&fields.model, fields.stream);
@@ -36,7 +37,8 @@ pub(super) async fn echoed(
         usage.prompt_tokens = usage.prompt_tokens.saturating_add(tokens);
         let ids = call.shape.token_ids.then_some(prompt.ids);
         let opening = Opening::new(text, ids);
-        openings.extend(vec![opening; request.choices() as usize]);
+        each = request.choices();
+        openings.extend(vec![opening; each as usize]);
         headers.clone_from(&prompt.admission.allowance().headers);
         model = prompt.model;
     }
@@ -51,7 +53,7 @@ pub(super) async fn echoed(
         out.extend_from_slice(b"data: [DONE]\n\n");
         events(out)
     } else {
-        let mut whole = CompletionWhole::new(identity, call.shape, openings);
+        let mut whole = CompletionWhole::new(identity, call.shape, each, openings);
         choices.for_each(|at| whole.finished(at, FinishReason::Length, &[]));
         json_response(StatusCode::OK, &whole.body(usage))
     };

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, json_response};
-use mortise_service::{EmbeddingInput, EmbeddingRequest};
+use mortise_service::{EmbeddingInput, EmbeddingRequest, PromptUse};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -33,6 +33,21 @@ struct EmbeddingFields {
     encoding_format: Option<Encoding>,
     dimensions: Option<u32>,
     user: Option<Value>,
+    /// An extension that other servers have, too.
+    input_type: Option<InputType>,
+    /// An extension, as text-embeddings-inference has it.
+    prompt_name: Option<String>,
+}
+
+words! {
+    /// Use of the texts, by which the model's instruction is chosen.
+    InputType {
+        Query = "query",
+        SearchQuery = "search_query",
+        Document = "document",
+        SearchDocument = "search_document",
+        Passage = "passage",
+    }
 }
 
 words! {
@@ -123,10 +138,26 @@ fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall,
         inputs: inputs.collect(),
         dimensions: positive(fields.dimensions, "dimensions", &mut reader)?,
         truncate: false,
+        prompt: prompt(fields.input_type, fields.prompt_name)?,
     };
     Ok(EmbeddingCall {
         request,
         encoding: fields.encoding_format.unwrap_or(Encoding::Float),
         ignored: reader.finish(|_| false)?,
     })
+}
+
+/// The instruction that a caller asks for.
+fn prompt(input: Option<InputType>, name: Option<String>) -> Result<PromptUse, Problem> {
+    match (input, name) {
+        (None, None) => Ok(PromptUse::Usual),
+        (None, Some(name)) => Ok(PromptUse::Named(name)),
+        (Some(InputType::Query | InputType::SearchQuery), None) => Ok(PromptUse::Query),
+        (Some(_), None) => Ok(PromptUse::Document),
+        (Some(_), Some(_)) => {
+            let message =
+                "`prompt_name` and `input_type` both choose an instruction; give one of them";
+            Err(Problem::invalid("prompt_name", message))
+        }
+    }
 }

@@ -26,6 +26,10 @@ pub(crate) struct Shape {
     pub(crate) obfuscate: bool,
     /// Choices carry log-probabilities.
     pub(crate) logprobs: bool,
+    /// The answer has log-probabilities of the prompt, with so many tokens beside each.
+    pub(crate) prompt_logprobs: Option<u32>,
+    /// The prompt that choices repeat has log-probabilities, with so many tokens beside each.
+    pub(crate) echo_logprobs: Option<u32>,
     /// The answer has the ids of its tokens.
     pub(crate) token_ids: bool,
     /// The caller used `functions`, so calls are written as `function_call`.

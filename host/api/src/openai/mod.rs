@@ -3,6 +3,7 @@
 mod answer;
 mod chat;
 mod chunk;
+mod columns;
 mod completions;
 mod constraint;
 mod contract;
@@ -13,6 +14,7 @@ mod inputs;
 mod messages;
 mod models;
 mod parse;
+mod prompt_scores;
 mod props;
 mod reply;
 mod sampling;
@@ -310,7 +312,7 @@ async fn completions(
         let writer = ServerSentEvents(CompletionChunks::new(identity, shape, openings));
         stream_response(answers, writer, state.http.heartbeat)
     } else {
-        let whole = CompletionWhole::new(identity, shape, openings);
+        let whole = CompletionWhole::new(identity, shape, n, openings);
         json_response(StatusCode::OK, &whole_completion(answers, whole).await?)
     };
     add_headers(&mut response, &started.headers, &ignored);
@@ -345,6 +347,7 @@ fn identity(prefix: &str, model: &str) -> Identity {
 async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Value, Problem> {
     loop {
         match answers.next().await {
+            Event::Prompt { tokens, .. } => whole.prompt(&tokens),
             Event::Delta {
                 choice,
                 delta,
@@ -370,6 +373,7 @@ async fn whole_completion(
 ) -> Result<Value, Problem> {
     loop {
         match answers.next().await {
+            Event::Prompt { choice, tokens } => whole.prompt(choice, &tokens),
             Event::Delta {
                 choice,
                 delta,

@@ -54,7 +54,7 @@ pub(super) async fn slots(
     Ok(response)
 }
 
-/// The model that the query names, or the only one, and the headers of the policies.
+/// The model that the query names, or the only one, or that which was loaded last, and the headers of the policies.
 async fn find(
     state: &ApiState,
     context: &Context,
@@ -67,7 +67,9 @@ async fn find(
         named.insert("model".to_owned(), Value::from(name));
     }
     default_model(state, &mut named);
+    let latest = latest(state);
     let name = named.get("model").and_then(Value::as_str);
+    let name = name.or(latest.as_deref());
     let call = call_of(context, route, "GET", headers);
     let admission = state.service.authorize(&call, name).await;
     let admission = admission.map_err(problem_of)?;
@@ -77,6 +79,17 @@ async fn find(
     let model = model.map_err(problem_of)?;
     context.record.answers(&model.listing.name);
     Ok((model, admission.allowance().headers.clone()))
+}
+
+/// Name of the model that was loaded last, of those that lists show.
+fn latest(state: &ApiState) -> Option<String> {
+    let models = state.service.models();
+    let loaded = models.iter().filter_map(|model| {
+        let loaded = model.loaded.as_ref().filter(|_| !model.listing.hidden)?;
+        Some((loaded.model.loaded_at, &model.listing.name))
+    });
+    let (_, name) = loaded.max_by_key(|(at, _)| *at)?;
+    Some(name.clone())
 }
 
 fn loaded(model: &ServedModel) -> Result<&LoadedModel, Problem> {
@@ -108,7 +121,7 @@ pub(super) fn props_body(model: &ServedModel) -> Result<Value, Problem> {
         (Some(Generator::Tokens(tokens)), _) => Some(&tokens.tokenizer),
         (Some(Generator::Rendered(rendered)), _) => Some(&rendered.tokenizer),
         (None, Some(embedder)) => Some(&embedder.tokenizer),
-        _ => None,
+        _ => loaded.model.reranker.as_ref().map(|ranks| &ranks.tokenizer),
     };
     let template = tokenizer.and_then(|tokenizer| tokenizer.chat_template());
     let bos = tokenizer.and_then(|tokenizer| tokenizer.bos_token());

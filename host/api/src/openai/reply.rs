@@ -1,13 +1,14 @@
 //! The shapes of chat completions, whole and in chunks. Both are made from the same events, so
 //! that a stream's pieces add up to the whole answer.
 
-use mortise_service::{Delta, FinishReason, ServerToolCall, TokenLogprob, Usage};
+use mortise_service::{Delta, FinishReason, PromptToken, ServerToolCall, TokenLogprob, Usage};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::Writer;
 use super::chunk::Chunks;
 use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
+use super::prompt_scores::{finite, scores};
 
 #[derive(Serialize)]
 struct LogprobBody<'a> {
@@ -22,17 +23,6 @@ struct TopBody<'a> {
     token: &'a str,
     bytes: &'a [u8],
     logprob: f32,
-}
-
-/// JSON has no infinity; OpenAI writes this for a token that could not have been chosen.
-const LEAST_LOGPROB: f32 = -9999.0;
-
-pub(super) fn finite(logprob: f32) -> f32 {
-    if logprob.is_finite() {
-        logprob
-    } else {
-        LEAST_LOGPROB
-    }
 }
 
 fn logprob_body(entry: &TokenLogprob) -> LogprobBody<'_> {
@@ -69,6 +59,8 @@ pub(crate) struct ChatWhole {
     shape: Shape,
     /// Ids of the prompt, where the caller wants them.
     prompt: Option<Vec<u32>>,
+    /// Log-probabilities of the prompt, where the caller wants them.
+    scores: Vec<Value>,
     choices: Vec<WholeChoice>,
 }
 
@@ -96,7 +88,16 @@ impl ChatWhole {
             identity,
             shape,
             prompt,
+            scores: Vec::new(),
             choices: (0..n).map(|_| WholeChoice::default()).collect(),
+        }
+    }
+
+    /// Tokens of the prompt.
+    pub(crate) fn prompt(&mut self, tokens: &[PromptToken]) {
+        if let Some(top) = self.shape.prompt_logprobs {
+            self.scores
+                .extend(tokens.iter().map(|token| scores(token, top)));
         }
     }
 
@@ -165,6 +166,9 @@ impl ChatWhole {
         });
         if let Some(prompt) = self.prompt {
             body["prompt_token_ids"] = json!(prompt);
+        }
+        if shape.prompt_logprobs.is_some() {
+            body["prompt_logprobs"] = Value::Array(self.scores);
         }
         body
     }

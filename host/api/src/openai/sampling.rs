@@ -1,7 +1,7 @@
 //! Fields that chat and text completions share: sampling, beam search, and the options of a stream.
 
 use mortise_http::Problem;
-use mortise_service::{BeamFields, EarlyStopping, RequestFields, Truncation};
+use mortise_service::{BeamFields, EarlyStopping, PromptScoring, RequestFields, Truncation};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -33,6 +33,7 @@ pub(crate) struct Sampling {
     skip_special_tokens: Option<bool>,
     priority: Option<i64>,
     return_token_ids: Option<bool>,
+    prompt_logprobs: Option<i64>,
 }
 
 impl Sampling {
@@ -63,6 +64,10 @@ impl Sampling {
         request.truncate_prompt = self.truncate_prompt_tokens.map(truncation).transpose()?;
         request.keep_special = !self.skip_special_tokens.unwrap_or(true);
         request.return_tokens = self.return_token_ids.unwrap_or(false);
+        request.prompt_logprobs = match self.prompt_logprobs {
+            Some(top) => Some(scoring(top, request.stream)?),
+            None => None,
+        };
         request.waived_priority = self.priority.map(waived).transpose()?.unwrap_or(0);
         Ok(())
     }
@@ -93,6 +98,24 @@ fn truncation(tokens: i64) -> Result<Truncation, Problem> {
             format!("`{field}` must be at least 1, or -1 for as many as fit; it is {tokens}");
         Problem::invalid(field, text)
     })
+}
+
+/// Field of vLLM.
+const PROMPT_LOGPROBS: &str = "prompt_logprobs";
+
+/// As in vLLM, log-probabilities of the prompt are not streamed.
+fn scoring(top: i64, streamed: bool) -> Result<PromptScoring, Problem> {
+    let field = PROMPT_LOGPROBS;
+    let Ok(top) = u32::try_from(top) else {
+        let text =
+            format!("`{field}` is {top}; it must be at least 0: not all tokens are reported");
+        return Err(Problem::invalid(field, text));
+    };
+    if streamed {
+        let text = format!("`{field}` cannot be streamed: leave out `stream`");
+        return Err(Problem::invalid(field, text));
+    }
+    Ok(PromptScoring { field, top })
 }
 
 /// As in vLLM, requests with lower numbers go first, and 0 is normal. A caller can let others go first; to

@@ -10,6 +10,11 @@ type TopLogprob = { token: string; bytes: integer[]; logprob: number };
 type TokenLogprob = TopLogprob & { top_logprobs: TopLogprob[] };
 type Logprobs = { content: TokenLogprob[]; refusal: null };
 
+/** For each token of a prompt but the first: log-probabilities by token id, of the likeliest tokens and of its own. */
+type PromptLogprobs = (
+  { [id: string]: { logprob: number; rank: integer; decoded_token: string } } | null
+)[];
+
 type FinishReason = "stop" | "length" | "tool_calls" | "function_call" | "content_filter";
 
 type FunctionCall = { name: string; /** A JSON object as text. */ arguments: string };
@@ -56,6 +61,8 @@ type ChatCompletion = {
   choices: ChatChoice[];
   usage: Usage;
   prompt_token_ids?: integer[] | null;
+  /** With `prompt_logprobs`. */
+  prompt_logprobs?: PromptLogprobs;
 };
 
 type StoredChatCompletion = ChatCompletion & { metadata: { [key: string]: string } };
@@ -115,8 +122,9 @@ type ChatCompletionChunk = {
 
 type CompletionLogprobs = {
   tokens: string[];
-  token_logprobs: number[];
-  top_logprobs: { [token: string]: number }[] | null;
+  /** Null for the first token of a prompt that is repeated, here and below. */
+  token_logprobs: (number | null)[];
+  top_logprobs: ({ [token: string]: number } | null)[] | null;
   text_offset: integer[];
 };
 
@@ -133,6 +141,7 @@ type Completion = {
     finish_reason: "stop" | "length" | "content_filter";
     prompt_token_ids?: integer[] | null;
     token_ids?: integer[] | null;
+    prompt_logprobs?: PromptLogprobs;
   }[];
   usage: Usage;
 };

@@ -1,10 +1,11 @@
 //! `rerank` in the shapes of Cohere (v1 and v2) and Jina, which differ in what they leave out.
 
 use mortise_http::Problem;
+use mortise_service::ScoreRequest;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Call, Comparison, ranked};
+use super::{Answer, Call, ranked};
 use crate::fields::{FieldPath, FieldReader, Fields, WordOr, missing, refused_fields};
 use crate::unsupported::Unsupported;
 
@@ -50,15 +51,17 @@ pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {
     }
     let texts = texts(&fields.documents, fields.rank_fields.as_deref())?;
     let compared = call
-        .compare(Comparison {
+        .score(ScoreRequest {
             model: fields.model,
-            query: fields.query,
+            queries: vec![fields.query],
             texts,
             truncate: fields.truncation.unwrap_or(true),
+            raw: None,
+            search: true,
         })
         .await?;
     let returned = fields.return_documents.unwrap_or(false);
-    let results = ranked(&compared.scores, fields.top_n);
+    let results = ranked(&compared.values, fields.top_n);
     let results = results.into_iter().map(|one| {
         let mut result = json!({"index": one.index, "relevance_score": one.score});
         if returned {
@@ -75,8 +78,8 @@ pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {
         "model": compared.model,
         "results": results.collect::<Vec<Value>>(),
         "usage": {
-            "prompt_tokens": compared.prompt_tokens,
-            "total_tokens": compared.prompt_tokens,
+            "prompt_tokens": compared.usage.prompt_tokens,
+            "total_tokens": compared.usage.prompt_tokens,
         },
         "meta": {
             "api_version": {"version": if call.route == super::RERANK_V2 { "2" } else { "1" }},
@@ -85,7 +88,7 @@ pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {
     });
     Ok(Answer {
         body,
-        headers: compared.headers,
+        headers: compared.admission.allowance().headers.clone(),
         ignored,
     })
 }

@@ -3,7 +3,7 @@
 use mortise_http::contract::{CALLER, Contract, MODEL, Operation};
 use serde_json::json;
 
-use super::{EMBED, RERANK, RERANK_V1, RERANK_V2, SCORE, SCORE_V1, cohere, score, tei};
+use super::{EMBED, RERANK, RERANK_V1, RERANK_V2, SCORE, SCORE_V1, cohere, pairs, tei};
 use crate::openai_error::{ERROR, SHAPE};
 use crate::unsupported::Unsupported;
 
@@ -13,7 +13,7 @@ const SHAPES: &str = include_str!("shapes.ts");
 pub(super) fn contract(operations: Vec<Operation>) -> Contract {
     Contract {
         tag: "Rerank",
-        about: "Rerank and score from embeddings, in the shapes of Cohere, Jina, vLLM and TEI.",
+        about: "Rerank and score by models that score pairs, or from embeddings, in the shapes of Cohere, Jina, vLLM and TEI.",
         shapes: &[SHAPE, SHAPES],
         problem: ERROR,
         asks: true,
@@ -31,7 +31,7 @@ pub(super) fn rerank_v1(mode: Unsupported) -> Operation {
     posting(
         RERANK_V1,
         "rerank",
-        "Orders documents by their likeness to a query.",
+        "Orders documents by their scores against a query.",
     )
     .takes(
         "RerankRequest",
@@ -50,7 +50,7 @@ pub(super) fn unversioned_rerank(mode: Unsupported) -> Operation {
     posting(
         RERANK,
         "rerankUnversioned",
-        "Orders documents or texts by their likeness to a query.",
+        "Orders documents or texts by their scores against a query.",
     )
     .takes("AnyRerankRequest", json!({"anyOf": [documents, texts]}))
     .answers(200, "Reranked | RerankedTexts")
@@ -60,7 +60,7 @@ pub(super) fn score_v1(mode: Unsupported) -> Operation {
     posting(SCORE_V1, "score", "Compares texts.")
         .takes(
             "ScoreRequest",
-            score::fields(mode).without(&["model"]).schema(),
+            pairs::fields(mode).without(&["model"]).schema(),
         )
         .answers(200, "Scored")
 }

@@ -1,10 +1,10 @@
-//! Rerank and score, from the cosines of embeddings: the shapes of Cohere and Jina, vLLM's `/score`, and
-//! `/embed` and `/rerank` of text-embeddings-inference.
+//! Rerank and score, by models that score pairs or from the cosines of embeddings: the shapes of Cohere and Jina, vLLM's
+//! `/score`, and `/embed` and `/rerank` of text-embeddings-inference.
 
 mod cohere;
 mod contract;
-mod cosine;
-mod score;
+mod pairs;
+mod ranked;
 mod tei;
 
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Dialect, Problem, ProblemShape, json_response};
-use mortise_service::{EmbeddingInput, EmbeddingRequest};
+use mortise_service::{EmbeddingRequest, Embeddings, ScoreRequest, Scores};
 use serde_json::{Map, Value};
 
-use self::cosine::{Ranked, ranked};
-use crate::embed::embed;
+use self::ranked::{Ranked, ranked};
+use crate::embed::{embed, score};
 use crate::ignored::add_headers;
 use crate::receive::{Received, default_model, receive};
 use crate::state::ApiState;
@@ -54,24 +54,6 @@ pub fn api(state: Arc<ApiState>, shape: ProblemShape) -> Api {
     }
 }
 
-/// Texts to compare with a query.
-#[derive(Debug)]
-struct Comparison {
-    model: String,
-    query: String,
-    texts: Vec<String>,
-    truncate: bool,
-}
-
-/// A comparison that was made.
-struct Compared {
-    model: String,
-    /// Likeness of each text to the query, -1 to 1, in the order of the texts.
-    scores: Vec<f32>,
-    prompt_tokens: u32,
-    headers: Vec<(String, String)>,
-}
-
 /// A request while it is answered.
 struct Call<'a> {
     state: &'a ApiState,
@@ -86,39 +68,12 @@ impl Call<'_> {
         std::mem::take(&mut self.received.object)
     }
 
-    /// Compute the likeness of texts to a query.
-    async fn compare(&self, comparison: Comparison) -> Result<Compared, Problem> {
-        let texts = std::iter::once(comparison.query).chain(comparison.texts);
-        let made = self.embed(comparison.model, texts.collect(), comparison.truncate, None);
-        let made = made.await?;
-        let (query, others) = made
-            .vectors
-            .split_first()
-            .map_or((&[][..], &[][..]), |(q, o)| (q, o));
-        Ok(Compared {
-            scores: others
-                .iter()
-                .map(|other| cosine::cosine(query, other))
-                .collect(),
-            model: made.model.clone(),
-            prompt_tokens: made.usage.prompt_tokens,
-            headers: made.admission.allowance().headers.clone(),
-        })
+    async fn score(&self, request: ScoreRequest) -> Result<Scores, Problem> {
+        let (parts, route) = (&self.received.parts, self.route);
+        score(self.state, self.context, route, parts, request).await
     }
 
-    async fn embed(
-        &self,
-        model: String,
-        texts: Vec<String>,
-        truncate: bool,
-        dimensions: Option<u32>,
-    ) -> Result<mortise_service::Embeddings, Problem> {
-        let request = EmbeddingRequest {
-            model,
-            inputs: texts.into_iter().map(EmbeddingInput::Text).collect(),
-            dimensions,
-            truncate,
-        };
+    async fn embed(&self, request: EmbeddingRequest) -> Result<Embeddings, Problem> {
         let (parts, route) = (&self.received.parts, self.route);
         embed(self.state, self.context, route, parts, request).await
     }
@@ -196,7 +151,7 @@ async fn unversioned_score(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let call = call(&state, &context, SCORE, request).await?;
-    Ok(score::score(call).await?.into_response())
+    Ok(pairs::score(call).await?.into_response())
 }
 
 /// `POST /v1/score`
@@ -206,7 +161,7 @@ async fn score_v1(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let call = call(&state, &context, SCORE_V1, request).await?;
-    Ok(score::score(call).await?.into_response())
+    Ok(pairs::score(call).await?.into_response())
 }
 
 /// `POST /embed`

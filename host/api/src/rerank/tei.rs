@@ -1,10 +1,11 @@
 //! `embed` and `rerank` of text-embeddings-inference.
 
 use mortise_http::Problem;
+use mortise_service::{EmbeddingInput, EmbeddingRequest, PromptUse, ScoreRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Call, Comparison, Ranked, ranked};
+use super::{Answer, Call, Ranked, ranked};
 use crate::fields::{FieldPath, FieldReader, Fields, Texts, words};
 use crate::unsupported::Unsupported;
 
@@ -15,7 +16,6 @@ struct Shared {
     model: String,
     truncate: Option<bool>,
     truncation_direction: Option<Direction>,
-    prompt_name: Option<String>,
 }
 
 words! {
@@ -41,6 +41,8 @@ struct EmbedFields {
     inputs: Texts,
     normalize: Option<bool>,
     dimensions: Option<u32>,
+    /// Name of the model's instruction for the texts.
+    prompt_name: Option<String>,
 }
 
 impl Shared {
@@ -49,10 +51,6 @@ impl Shared {
         if self.truncation_direction == Some(Direction::Left) {
             let why = "long texts lose their end: only `Right` is known";
             reader.unsupported(&FieldPath::from("truncation_direction"), why)?;
-        }
-        if self.prompt_name.is_some() {
-            let why = "this server adds no prompts; put the text before the input";
-            reader.unsupported(&FieldPath::from("prompt_name"), why)?;
         }
         Ok(())
     }
@@ -73,10 +71,6 @@ pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {
     let shared: Shared = reader.read()?;
     shared.check(&mut reader)?;
     let fields: RerankFields = reader.read()?;
-    if fields.raw_scores == Some(true) {
-        let why = "scores are cosines, and there are no raw ones";
-        reader.unsupported(&FieldPath::from("raw_scores"), why)?;
-    }
     let ignored = reader.finish(|_| false)?;
     if fields.texts.is_empty() {
         return Err(Problem::invalid(
@@ -85,11 +79,13 @@ pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {
         ));
     }
     let compared = call
-        .compare(Comparison {
+        .score(ScoreRequest {
             model: shared.model,
-            query: fields.query,
+            queries: vec![fields.query],
             texts: fields.texts.clone(),
             truncate: shared.truncate.unwrap_or(false),
+            raw: (fields.raw_scores == Some(true)).then_some("raw_scores"),
+            search: true,
         })
         .await?;
     let shown = fields.return_text.unwrap_or(false);
@@ -100,10 +96,10 @@ pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {
         }
         row
     };
-    let rows = ranked(&compared.scores, None).into_iter().map(row);
+    let rows = ranked(&compared.values, None).into_iter().map(row);
     Ok(Answer {
         body: rows.collect::<Vec<Value>>().into(),
-        headers: compared.headers,
+        headers: compared.admission.allowance().headers.clone(),
         ignored,
     })
 }
@@ -118,9 +114,17 @@ pub(super) async fn embed(mut call: Call<'_>) -> Result<Answer, Problem> {
         reader.unsupported(&FieldPath::from("normalize"), why)?;
     }
     let ignored = reader.finish(|_| false)?;
-    let truncate = shared.truncate.unwrap_or(false);
-    let request = call.embed(shared.model, fields.inputs.0, truncate, fields.dimensions);
-    let made = request.await?;
+    let inputs = fields.inputs.0.into_iter().map(EmbeddingInput::Text);
+    let request = EmbeddingRequest {
+        model: shared.model,
+        inputs: inputs.collect(),
+        dimensions: fields.dimensions,
+        truncate: shared.truncate.unwrap_or(false),
+        prompt: fields
+            .prompt_name
+            .map_or(PromptUse::Usual, PromptUse::Named),
+    };
+    let made = call.embed(request).await?;
     Ok(Answer {
         body: json!(made.vectors),
         headers: made.admission.allowance().headers.clone(),

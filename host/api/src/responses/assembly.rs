@@ -145,7 +145,7 @@ impl Assembly {
                 self.close_calls(out);
                 self.finish = Some(reason);
             }
-            Event::Completed { .. } | Event::Failed(_) => {}
+            Event::Prompt { .. } | Event::Completed { .. } | Event::Failed(_) => {}
         }
     }
 

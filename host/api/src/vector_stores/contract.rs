@@ -1,8 +1,11 @@
 //! The dialect's operations: what its routes take and answer.
 
 use mortise_http::contract::{CALLER, Contract, MODEL, Operation, STORE as OF_STORE};
+use serde_json::json;
 
-use super::{CONTENT, FILE, FILES, SEARCH, STORE, STORES, files, search, stores};
+use super::{
+    CONTENT, FILE, FILES, REEMBED, SEARCH, STORE, STORES, files, reembed as renewal, search, stores,
+};
 use crate::contract::paged;
 use crate::openai_error::{ERROR, SHAPE};
 
@@ -70,6 +73,31 @@ pub(super) fn search() -> Operation {
     .answers(200, "VectorStoreResults")
 }
 
+pub(super) fn reembed() -> Operation {
+    let about = "Begins to make new vectors for all files of a vector store.";
+    stored(Operation::post(REEMBED, "reembedVectorStore", about))
+        .refuses(MODEL)
+        .refuses(&[409])
+        .takes("ReembedVectorStoreRequest", renewal::fields().schema())
+        .answers(200, "Reembedding")
+}
+
+pub(super) fn get_reembedding() -> Operation {
+    let about = "How far new vectors of a vector store are made.";
+    let streamed = "Events until they are made, instead of one answer.";
+    stored(Operation::get(REEMBED, "getReembedding", about))
+        .query("stream", json!({"type": "boolean"}), streamed)
+        .answers(200, "Reembedding")
+        .streams("Reembedding")
+}
+
+pub(super) fn cancel_reembedding() -> Operation {
+    let about = "Ends the making of new vectors; those that are there stay.";
+    stored(Operation::delete(REEMBED, "cancelReembedding", about))
+        .refuses(&[409])
+        .answers(200, "Reembedding")
+}
+
 pub(super) fn attach() -> Operation {
     let about = "Attaches a file, and begins to ingest it.";
     stored(Operation::post(FILES, "createVectorStoreFile", about))
@@ -107,6 +135,7 @@ pub(super) fn update_file() -> Operation {
 pub(super) fn detach() -> Operation {
     let about = "Takes a file out of a vector store; the file itself stays.";
     stored(Operation::delete(FILE, "deleteVectorStoreFile", about))
+        .refuses(&[409])
         .answers(200, "DeletedVectorStoreFile")
 }
 

@@ -18,7 +18,7 @@ use super::request::{asked, attributes, may_embed};
 use super::{CONTENT, FILE, FILES};
 use crate::collections::{
     Collection, Collections, MAX_DOCUMENTS, Member, chunking_of, collection, count, embedder_of,
-    member, member_key, members,
+    member, member_key, members, room_for_documents,
 };
 use crate::contents::file;
 use crate::fields::{FieldReader, Fields};
@@ -70,6 +70,7 @@ pub(super) async fn begin(
     attached: Attached<'_>,
 ) -> Result<Member, Problem> {
     let state = &collections.api;
+    not_renewed(of)?;
     let found = file(state, &caller.owner, attached.file, attached.param).await?;
     let object = value_of(&found);
     let bytes = object["bytes"].as_u64().unwrap_or(0);
@@ -79,13 +80,16 @@ pub(super) async fn begin(
         let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "file_too_large", message);
         return Err(problem.at(attached.param));
     }
-    let old = state.store.get(member_key(&of.key, attached.file)).await;
+    let old = state
+        .store
+        .get(member_key(&of.space(), attached.file))
+        .await;
     let old = old.map_err(store_problem)?;
     if let Some(old) = old.as_ref().and_then(Member::of) {
         if old.status() == "in_progress" {
             return Err(being_ingested());
         }
-        collections.remove(&old).await.map_err(store_problem)?;
+        collections.remove(of, &old).await.map_err(store_problem)?;
     }
     if count(state, &caller.owner, MAX_DOCUMENTS).await? >= MAX_DOCUMENTS {
         let message = format!("your vector stores have {MAX_DOCUMENTS} files, which is the limit");
@@ -101,14 +105,23 @@ pub(super) async fn begin(
     let names = (attached.file, name);
     let chunking = attached.chunking;
     let member = Member::new(of, names, now(), chunking, attached.attributes, &principal);
-    let change = Change::Put(member.record());
-    state
-        .store
-        .commit(vec![change])
-        .await
-        .map_err(store_problem)?;
+    let changes = vec![of.unchanged(), Change::Put(member.record())];
+    state.store.commit(changes).await.map_err(store_problem)?;
     collections.ingest(member.clone(), principal);
     Ok(member)
+}
+
+/// Refuse a change of the documents of a collection whose vectors are made anew.
+fn not_renewed(of: &Collection) -> Result<(), Problem> {
+    match of.next {
+        None => Ok(()),
+        Some(_) => {
+            let message =
+                "the vector store's vectors are being made anew; retry when they are complete";
+            let problem = Problem::new(StatusCode::CONFLICT, "vector_store_busy", message);
+            Err(problem.with_header("retry-after", "5"))
+        }
+    }
 }
 
 fn being_ingested() -> Problem {
@@ -132,15 +145,11 @@ pub(super) async fn attach(
     let state = &collections.api;
     let found = collection(state, &request.caller.owner, &id, "vector_store_id").await?;
     let model = embedder_of(state, Some(&found.model), "vector_store_id")?;
-    let context_length = model
-        .loaded
-        .as_ref()
-        .and_then(|loaded| loaded.model.context_length());
     let strategy = fields.chunking_strategy.map(Value::Object);
     let attached = Attached {
         file: &fields.file_id,
         param: "file_id",
-        chunking: chunking_of(strategy.as_ref(), context_length.unwrap_or(usize::MAX))?,
+        chunking: chunking_of(strategy.as_ref(), room_for_documents(&model))?,
         attributes: attributes(fields.attributes)?,
     };
     may_embed(&collections, (&context, FILES), &request, &found.model).await?;
@@ -161,7 +170,14 @@ pub(super) async fn list(
     let page = query.page(false)?;
     let state = &collections.api;
     let found = collection(state, &caller.owner, &id, "vector_store_id").await?;
-    let listing = members(state, &found.key, page.after, page.limit, page.ascending).await?;
+    let listing = members(
+        state,
+        &found.space(),
+        page.after,
+        page.limit,
+        page.ascending,
+    )
+    .await?;
     let more = listing.more;
     let entries = listing
         .entries
@@ -176,10 +192,11 @@ async fn meant(
     collections: &Arc<Collections>,
     caller: &Caller,
     (id, file): (String, String),
-) -> Result<Member, Problem> {
+) -> Result<(Collection, Member), Problem> {
     let state = &collections.api;
     let found = collection(state, &caller.owner, &id, "vector_store_id").await?;
-    member(state, &found.key, &file).await
+    let member = member(state, &found.space(), &file).await?;
+    Ok((found, member))
 }
 
 /// `GET /v1/vector_stores/{id}/files/{file_id}`
@@ -191,7 +208,7 @@ pub(super) async fn retrieve(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&collections.api, &context, FILE, "GET", &parts).await?;
-    let member = meant(&collections, &caller, path).await?;
+    let (_, member) = meant(&collections, &caller, path).await?;
     Ok(caller.answer(&member.object))
 }
 
@@ -206,13 +223,14 @@ pub(super) async fn update(
     let mut reader = FieldReader::new(request.object, Unsupported::Refuse);
     let fields: AttributeFields = reader.read()?;
     reader.finish(|_| false)?;
-    let mut member = meant(&collections, &request.caller, path).await?;
+    let (of, mut member) = meant(&collections, &request.caller, path).await?;
+    not_renewed(&of)?;
     if member.status() == "in_progress" {
         return Err(being_ingested());
     }
     member.object["attributes"] = attributes(Some(fields.attributes))?;
     collections
-        .set_attributes(&member)
+        .set_attributes(&of, &member)
         .await
         .map_err(store_problem)?;
     Ok(request.caller.answer(&member.object))
@@ -227,8 +245,10 @@ pub(super) async fn detach(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&collections.api, &context, FILE, "DELETE", &parts).await?;
-    let member = meant(&collections, &caller, path).await?;
-    collections.remove(&member).await.map_err(store_problem)?;
+    let (of, member) = meant(&collections, &caller, path).await?;
+    not_renewed(&of)?;
+    let removed = collections.remove(&of, &member).await;
+    removed.map_err(store_problem)?;
     let body = json!({"id": member.file(), "object": "vector_store.file.deleted", "deleted": true});
     Ok(caller.answer(&body))
 }
@@ -242,7 +262,7 @@ pub(super) async fn content(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&collections.api, &context, CONTENT, "GET", &parts).await?;
-    let member = meant(&collections, &caller, path).await?;
+    let (_, member) = meant(&collections, &caller, path).await?;
     let chunks = collections.chunks(&member).await?;
     let data = chunks.into_iter().map(
         |chunk| json!({"type": "text", "text": chunk.text, "start": chunk.start, "end": chunk.end}),

@@ -2,6 +2,7 @@
 
 mod contract;
 mod files;
+mod reembed;
 mod request;
 mod search;
 mod stores;
@@ -19,6 +20,7 @@ const STORE: &str = "/v1/vector_stores/{id}";
 const SEARCH: &str = "/v1/vector_stores/{id}/search";
 const FILES: &str = "/v1/vector_stores/{id}/files";
 const FILE: &str = "/v1/vector_stores/{id}/files/{file_id}";
+const REEMBED: &str = "/v1/vector_stores/{id}/reembed";
 const CONTENT: &str = "/v1/vector_stores/{id}/files/{file_id}/content";
 
 /// The dialect's routes.
@@ -30,6 +32,9 @@ pub fn api(collections: Arc<Collections>) -> Api {
         .on(contract::update(), stores::update)
         .on(contract::delete(), stores::delete)
         .on(contract::search(), search::search)
+        .on(contract::reembed(), reembed::begin)
+        .on(contract::get_reembedding(), reembed::retrieve)
+        .on(contract::cancel_reembedding(), reembed::cancel)
         .on(contract::attach(), files::attach)
         .on(contract::list_files(), files::list)
         .on(contract::get_file(), files::retrieve)

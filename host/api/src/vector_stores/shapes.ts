@@ -20,6 +20,20 @@ type VectorStore = {
     total: integer;
   };
   status: "in_progress" | "completed";
+  /** The last time that vectors were made anew; an extension. */
+  reembedding?: Reembedding;
+};
+
+type Reembedding = {
+  status: "in_progress" | "completed" | "failed" | "cancelled";
+  embedding_model?: string;
+  files_done?: integer;
+  files_total?: integer;
+  chunks_done?: integer;
+  /** Seconds since 1970. */
+  started_at?: integer;
+  ended_at?: integer | null;
+  last_error?: null | { code: string; message: string };
 };
 
 type VectorStores = {

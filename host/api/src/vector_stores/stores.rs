@@ -15,13 +15,14 @@ use super::files::{Attached, begin};
 use super::request::{asked, may_embed};
 use super::{STORE, STORES};
 use crate::collections::{
-    Collection, Collections, chunking_of, collection, collections as all, embedder_of, members,
+    Collection, Collections, change, chunking_of, collection, collections as all, embedder_of,
+    members, room_for_documents,
 };
 use crate::fields::{FieldReader, Fields};
 use crate::ids::{Ids, now};
 use crate::limits::MAX_FILE_NAME;
 use crate::paging::{Query, list_body};
-use crate::stored::{caller, store_problem};
+use crate::stored::{absent, caller, store_problem};
 use crate::unsupported::Unsupported;
 
 type Handled = Result<Response, Problem>;
@@ -83,12 +84,8 @@ pub(super) async fn create(
         return Err(Problem::invalid("file_ids", message));
     }
     let model = embedder_of(state, fields.embedding_model.as_deref(), "embedding_model")?;
-    let context_length = model
-        .loaded
-        .as_ref()
-        .and_then(|loaded| loaded.model.context_length());
     let strategy = fields.chunking_strategy.map(Value::Object);
-    let chunking = chunking_of(strategy.as_ref(), context_length.unwrap_or(usize::MAX))?;
+    let chunking = chunking_of(strategy.as_ref(), room_for_documents(&model))?;
     let name_of_model = &model.listing.name;
     may_embed(&collections, (&context, STORES), &request, name_of_model).await?;
     let owner = Arc::clone(&request.caller.owner);
@@ -96,23 +93,19 @@ pub(super) async fn create(
     let mut ids = Ids::of(&request.parts);
     let created = now();
     let key = Key::new(&owner, Kind::VectorStore, ids.make("vs_"));
-    let made = Collection {
-        created,
-        object: json!({
-            "id": key.id,
-            "object": "vector_store",
-            "created_at": created,
-            "name": name,
-            "description": fields.description,
-            "metadata": fields.metadata.unwrap_or_default(),
-            "last_active_at": created,
-            "expires_after": null,
-            "expires_at": null,
-            "embedding_model": model.listing.name,
-        }),
-        model: model.listing.name.clone(),
-        key,
-    };
+    let object = json!({
+        "id": key.id,
+        "object": "vector_store",
+        "created_at": created,
+        "name": name,
+        "description": fields.description,
+        "metadata": fields.metadata.unwrap_or_default(),
+        "last_active_at": created,
+        "expires_after": null,
+        "expires_at": null,
+        "embedding_model": model.listing.name,
+    });
+    let made = Collection::new(key, created, object, &model.listing.name);
     let change = Change::Put(made.record());
     state
         .store
@@ -179,19 +172,19 @@ pub(super) async fn update(
     no_expiry(fields.expires_after.as_ref(), &mut reader)?;
     reader.finish(|_| false)?;
     let state = &collections.api;
-    let mut found = collection(state, &request.caller.owner, &id, "vector_store_id").await?;
-    if fields.name.is_some() {
-        found.object["name"] = json!(named(fields.name)?);
-    }
-    if let Some(metadata) = fields.metadata {
-        found.object["metadata"] = Value::Object(metadata);
-    }
-    let change = Change::Update(found.record());
-    state
-        .store
-        .commit(vec![change])
-        .await
-        .map_err(store_problem)?;
+    let found = collection(state, &request.caller.owner, &id, "vector_store_id").await?;
+    let name = fields.name.map(|name| named(Some(name))).transpose()?;
+    let changed = change(state, &found.key, |of| {
+        if let Some(name) = &name {
+            of.object["name"] = json!(name);
+        }
+        if let Some(metadata) = &fields.metadata {
+            of.object["metadata"] = json!(metadata);
+        }
+        Some(of.clone())
+    });
+    let found = changed.await.map_err(store_problem)?;
+    let found = found.ok_or_else(|| absent("vector store", &id, "vector_store_id"))?;
     Ok(request.caller.answer(&shown(&collections, &found).await?))
 }
 
@@ -232,12 +225,15 @@ fn no_expiry(given: Option<&Value>, reader: &mut FieldReader) -> Result<(), Prob
 }
 
 /// A collection as clients see it, with the numbers of its files.
-async fn shown(collections: &Arc<Collections>, of: &Collection) -> Result<Value, Problem> {
+pub(super) async fn shown(
+    collections: &Arc<Collections>,
+    of: &Collection,
+) -> Result<Value, Problem> {
     let mut counts =
         json!({"in_progress": 0, "completed": 0, "failed": 0, "cancelled": 0, "total": 0});
     let (mut bytes, mut after) = (0, None);
     loop {
-        let some = members(&collections.api, &of.key, after, 500, true).await?;
+        let some = members(&collections.api, &of.space(), after, 500, true).await?;
         for member in &some.entries {
             for name in [member.status(), "total"] {
                 counts[name] = json!(counts[name].as_u64().unwrap_or(0) + 1);

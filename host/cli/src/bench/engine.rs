@@ -163,6 +163,7 @@ impl Bench {
                 ..SamplingParams::default()
             },
             logprobs: None,
+            prompt_logprobs: None,
             priority: 0,
             share: Share::default(),
             salt: None,
@@ -303,6 +304,7 @@ fn read_until(
     while let Some(event) = stream.blocking_next() {
         match event {
             TokenEvent::Token(_) => tokens.push(Instant::now()),
+            TokenEvent::Prompt(_) => {}
             TokenEvent::Finished { .. } => return Ok(Times { submitted, tokens }),
             TokenEvent::Failed(error) => return Err(error.into()),
         }

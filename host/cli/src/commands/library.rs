@@ -1,8 +1,8 @@
 //! `mortise models pull`, `upload` and `rm`: models that come to a running server, and go.
 
-use std::fs::File;
-use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{IsTerminal as _, Read, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -56,19 +56,96 @@ pub(super) fn remove(server: &AdminClient, model: &str) -> anyhow::Result<()> {
     print(&format!("{model} is removed\n"))
 }
 
-/// Upload a GGUF file in chunks, or go on with an upload of it that was cut.
+/// Files that are uploaded, one after another.
+struct Source {
+    /// Path, name and bytes of each.
+    files: Vec<(PathBuf, String, u64)>,
+    /// They are those of a folder.
+    is_folder: bool,
+}
+
+/// Endings of the files of a folder that belong to a model.
+const ENDINGS: [&str; 5] = ["jinja", "json", "model", "safetensors", "txt"];
+
+impl Source {
+    /// A GGUF file, or the files of a folder that belong to a model.
+    fn of(path: &Path) -> anyhow::Result<Self> {
+        let opened = || format!("`{}` cannot be read", path.display());
+        let is_folder = path.is_dir();
+        let mut paths = vec![path.to_owned()];
+        if is_folder {
+            let entries = fs::read_dir(path).with_context(opened)?;
+            let entries: Result<Vec<_>, _> = entries.collect();
+            let found = entries.with_context(opened)?.into_iter();
+            paths = found.map(|entry| entry.path()).collect();
+            paths.retain(|path| {
+                let ending = path.extension().and_then(|ending| ending.to_str());
+                path.is_file() && ending.is_some_and(|ending| ENDINGS.contains(&ending))
+            });
+            paths.sort();
+        }
+        let mut files = Vec::new();
+        for path in paths {
+            let size = fs::metadata(&path).with_context(opened)?.len();
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            let name = name.unwrap_or_default().into_owned();
+            files.push((path, name, size));
+        }
+        anyhow::ensure!(
+            !files.is_empty(),
+            "`{}` has no files of a model",
+            path.display()
+        );
+        Ok(Self { files, is_folder })
+    }
+
+    fn size(&self) -> u64 {
+        self.files.iter().map(|(_, _, size)| size).sum()
+    }
+
+    /// The files as an order lists them; none of a single one.
+    fn listed(&self) -> Vec<Value> {
+        let files = self.files.iter().filter(|_| self.is_folder);
+        files
+            .map(|(_, name, size)| json!({"name": name, "size_bytes": size}))
+            .collect()
+    }
+
+    /// The bytes from `offset` on.
+    fn read_from(&self, mut offset: u64) -> anyhow::Result<Box<dyn Read>> {
+        let mut all: Box<dyn Read> = Box::new(std::io::empty());
+        for (path, _, size) in &self.files {
+            if offset >= *size {
+                offset -= size;
+                continue;
+            }
+            let opened = || format!("`{}` cannot be read", path.display());
+            let mut file = File::open(path).with_context(opened)?;
+            file.seek(SeekFrom::Start(offset)).with_context(opened)?;
+            // A file that grows meanwhile keeps its length.
+            all = Box::new(all.chain(file.take(size - offset)));
+            offset = 0;
+        }
+        Ok(all)
+    }
+}
+
+/// Upload a GGUF file or the files of a folder in chunks, or go on with an upload of them that was cut.
 pub(super) fn upload(
     server: &AdminClient,
     path: &Path,
     name: Option<String>,
     sha256: Option<String>,
 ) -> anyhow::Result<()> {
-    let opened = || format!("`{}` cannot be read", path.display());
-    let mut file = File::open(path).with_context(opened)?;
-    let size = file.metadata().with_context(opened)?.len();
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy());
+    let source = Source::of(path)?;
+    let size = source.size();
+    let stem = match source.is_folder {
+        true => path.file_name(),
+        false => path.file_stem(),
+    };
+    let stem = stem.map(|stem| stem.to_string_lossy());
     let name = name.unwrap_or_else(|| stem.unwrap_or_default().into_owned());
-    let mut upload = begun(server, &name, size, sha256)?;
+    let mut upload = begun(server, &name, &source, sha256)?;
     let mut shown = Progress::default();
     let (mut attempts, mut before) = (0, None);
     loop {
@@ -83,13 +160,13 @@ pub(super) fn upload(
         shown.show(&name, &upload["offset"], &json!(size));
         let id = text(&upload["id"]).to_owned();
         let length = CHUNK_BYTES.min(size - offset);
-        file.seek(SeekFrom::Start(offset)).with_context(opened)?;
+        let rest = source.read_from(offset)?;
         let range = format!("bytes {offset}-{}/{size}", offset + length - 1);
         let sent = server.put_range(
             &format!("/v1/admin/uploads/{id}"),
             &range,
             length,
-            (&mut file).take(length),
+            rest.take(length),
         );
         upload = match sent {
             Ok(row) if row["name"].is_string() => {
@@ -106,20 +183,25 @@ pub(super) fn upload(
     }
 }
 
-/// The upload of this file that is not complete, or a new one.
+/// The upload of these files that is not complete, or a new one.
 fn begun(
     server: &AdminClient,
     name: &str,
-    size: u64,
+    source: &Source,
     sha256: Option<String>,
 ) -> anyhow::Result<Value> {
     let uploads = server.get("/v1/admin/uploads")?;
-    let same = |row: &&Value| text(&row["model_id"]) == name && row["size_bytes"] == size;
+    let (size, files) = (source.size(), json!(source.listed()));
+    let same = |row: &&Value| {
+        text(&row["model_id"]) == name && row["size_bytes"] == size && row["files"] == files
+    };
     let found = uploads["data"].as_array().into_iter().flatten().find(same);
     match found {
         Some(row) => Ok(row.clone()),
         None => {
-            let order = json!({"model_id": name, "size_bytes": size, "sha256": sha256});
+            let order = json!({
+                "model_id": name, "size_bytes": size, "sha256": sha256, "files": files,
+            });
             server.post("/v1/admin/uploads", &order)
         }
     }

@@ -113,6 +113,9 @@ impl Scheduler {
 
     /// Spare blocks that `task` would take.
     fn needed_blocks(&self, task: &Task) -> usize {
+        if task.scores_prompt {
+            return self.pool.blocks_for(task.tokens.len());
+        }
         let found = task.kv.matches(&task.tokens, &self.pool);
         let idle = found.iter().filter(|block| self.pool.is_idle(**block));
         let shared = found.len().max(self.computed_by_others(task));
@@ -121,7 +124,7 @@ impl Scheduler {
 
     /// Leading blocks of `task` that running sequences have or will have computed.
     fn computed_by_others(&self, task: &Task) -> usize {
-        if !self.pool.caches() {
+        if !self.pool.caches() || task.scores_prompt {
             return 0;
         }
         let size = self.pool.block_tokens();

@@ -6,7 +6,7 @@ use crate::block_pool::Parent;
 use crate::cached_prefix::shareable;
 
 use super::task::Task;
-use super::{CONTENTION_STEPS, Scheduler, SequenceId, Slice};
+use super::{CONTENTION_STEPS, SCORED_ROWS_MAX, Scheduler, SequenceId, Slice};
 
 impl Scheduler {
     /// Admit sequences, then plan a step: one token for each decoding sequence, then prefill with the rest
@@ -138,10 +138,13 @@ impl Scheduler {
         let mut ending: Option<&Task> = None;
         let size = self.pool.block_tokens();
         let mut claimed: Vec<(Parent, &[u32])> = Vec::new();
-        let mut left = budget;
+        let (mut left, mut scored) = (budget, SCORED_ROWS_MAX);
         for task in prompts.iter().map(|index| &self.running[*index]) {
             if left == 0 {
                 return;
+            }
+            if task.scores_prompt && scored == 0 {
+                continue;
             }
             let delays = |other: &Task| other.share.tenant != task.share.tenant;
             if contended && ending.is_some_and(delays) {
@@ -152,13 +155,16 @@ impl Scheduler {
                 .frontier(&task.tokens, size)
                 .filter(|_| self.pool.caches());
             if let Some(next) = next {
-                if task.kv.committed < shareable(&task.tokens, size) && claimed.contains(&next) {
+                let shared = task.kv.committed < shareable(&task.tokens, size);
+                if shared && !task.scores_prompt && claimed.contains(&next) {
                     continue;
                 }
                 claimed.push(next);
             }
-            let slice = slice(task, left);
+            let most = if task.scores_prompt { scored } else { left };
+            let slice = slice(task, left.min(most));
             left -= slice.count;
+            scored -= if slice.scored { slice.count } else { 0 };
             if slice.last {
                 ending = Some(task);
             }
@@ -257,12 +263,17 @@ impl Scheduler {
 
 /// The next tokens of a sequence, at most `most`.
 fn slice(task: &Task, most: usize) -> Slice {
+    let most = match task.scores_prompt {
+        true => most.min(SCORED_ROWS_MAX),
+        false => most,
+    };
     let count = task.remaining().min(most);
     Slice {
         id: task.id,
         first: task.kv.computed,
         count,
         last: count == task.remaining(),
+        scored: task.scores_prompt,
         draft: Vec::new(),
     }
 }

@@ -128,6 +128,7 @@ impl Simulation {
             let tenant = self.random.random_range(0..3u32);
             let apart = (tenant == 2).then(|| Arc::from("apart"));
             let salt = Salt::new(apart, None);
+            let scores_prompt = self.chance(8);
             let family = self.next_id;
             // Some requests have several choices, which arrive together.
             for _ in 0..if self.chance(4) { 3 } else { 1 } {
@@ -143,6 +144,7 @@ impl Simulation {
                         key: Arc::from(""),
                     },
                     draft_max: self.draft_max,
+                    scores_prompt,
                 });
                 let expected = Expected {
                     tokens: tokens.clone(),

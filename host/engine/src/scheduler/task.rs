@@ -40,6 +40,8 @@ pub(super) struct Task {
     /// Scored since its last admission.
     pub(super) decoding: bool,
     pub(super) draft_length: DraftLength,
+    /// The prompt is computed for the logits of all its tokens, and takes nothing from the cache.
+    pub(super) scores_prompt: bool,
 }
 
 impl Task {
@@ -61,6 +63,7 @@ impl Task {
             scored: false,
             decoding: false,
             draft_length: DraftLength::new(arrival.draft_max),
+            scores_prompt: arrival.scores_prompt,
         }
     }
 
@@ -86,6 +89,9 @@ impl Task {
     /// Take blocks from the cache as far as it holds the known tokens. Returns the prompt tokens that
     /// were found there for the first time.
     pub(super) fn advance(&mut self, pool: &mut BlockPool) -> usize {
+        if self.scores_prompt {
+            return 0;
+        }
         let before = self.kv.computed;
         self.kv.advance(&self.tokens, pool);
         let new = self.kv.computed.min(self.prompt);

@@ -13,7 +13,7 @@
 use mortise_kernels::linear::RowLogits;
 use mortise_model::{InputError, SampleParams, SampledToken, TokenSource};
 
-use super::{StepLoop, catch_panic, rows};
+use super::{StepLoop, catch_panic, rows, scored_rows};
 use crate::decision::Decision;
 use crate::forward::{DeviceLogits, ForwardPass};
 use crate::scheduler::{PENDING_TOKEN, SequenceId, Slice};
@@ -51,6 +51,10 @@ impl StepLoop {
         plan: &[Slice],
         before: &[SequenceId],
     ) -> Option<(Vec<SequenceId>, Vec<SampleParams>)> {
+        // Rows of a scored prompt are copied before anything else is enqueued.
+        if plan.iter().any(|slice| slice.scored) {
+            return None;
+        }
         let vocabulary = self.model.vocabulary();
         let (mut sampled, mut params) = (Vec::new(), Vec::new());
         for slice in plan.iter().filter(|slice| slice.last) {
@@ -216,19 +220,23 @@ impl StepLoop {
     fn sample_on_device(&mut self, slices: &[PlacedSlice]) -> bool {
         let vocabulary = self.model.vocabulary();
         let (mut ids, mut params) = (Vec::new(), Vec::new());
-        let mut decided = false;
+        let mut decided = self.score_copied(slices);
         for (first, slice) in slices.iter().filter(|(_, slice)| slice.last) {
+            let first = first + scored_rows(slice);
             let sequence = self.sequences.get_mut(&slice.id);
+            if sequence.as_ref().is_some_and(|one| one.has_ended()) {
+                continue;
+            }
             let Some(sequence) = sequence.filter(|_| slice.draft.is_empty()) else {
-                decided |= self.sample_copied(*first, slice);
+                decided |= self.sample_copied(first, slice);
                 continue;
             };
-            match sequence.sample_params(*first, vocabulary) {
+            match sequence.sample_params(first, vocabulary) {
                 Ok(row) => {
                     ids.push(slice.id);
                     params.push(row);
                 }
-                Err(Decision::Pending) => decided |= self.keep_row(*first, slice.id),
+                Err(Decision::Pending) => decided |= self.keep_row(first, slice.id),
                 Err(decision) => {
                     decided = true;
                     self.decide(slice.id, decision);
@@ -244,6 +252,27 @@ impl StepLoop {
         });
         self.commit_sampled(ids, sampled);
         true
+    }
+
+    /// Report the log-probabilities of prompts, from rows that are copied to the host one after another. Returns
+    /// whether there were any.
+    fn score_copied(&mut self, slices: &[PlacedSlice]) -> bool {
+        let mut any = false;
+        for (first, slice) in slices.iter().filter(|(_, slice)| slice.scored) {
+            any = true;
+            let rows = *first..first + scored_rows(slice);
+            let copied: Result<Vec<Vec<f32>>, _> = rows
+                .map(|row| on_device(&mut *self.model, |device| device.logit_row(row)))
+                .collect();
+            match copied {
+                Ok(copied) => {
+                    let rows: Vec<&[f32]> = copied.iter().map(Vec::as_slice).collect();
+                    self.score_prompt(slice, &rows);
+                }
+                Err(error) => self.fail(slice.id, error),
+            }
+        }
+        any
     }
 
     /// Sample from rows that are copied to the host.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use mortise_kernels::linear::RowLogits;
 use mortise_kernels::pool::for_each_piece;
 
-use super::{ForwardOutput, StepLoop, rows};
+use super::{ForwardOutput, StepLoop, rows, scored_rows};
 use crate::decision::Decision;
 use crate::event::SequenceError;
 use crate::load::Counters;
@@ -27,6 +27,7 @@ impl StepLoop {
                 .iter()
                 .map(|slice| all.by_ref().take(rows(slice)).collect());
             let mut own: Vec<Vec<RowLogits<'_>>> = own.collect();
+            decided |= self.score_prompts(&slices, &mut own);
             let firsts = self.decide_together(&slices, &mut own);
             for ((slice, rows), first) in slices.iter().zip(own).zip(firsts) {
                 decided |= self.sample_slice(slice, first, rows);
@@ -38,6 +39,39 @@ impl StepLoop {
         }
         self.deliver();
         decided
+    }
+
+    /// Report the log-probabilities of prompts, and remove the rows that nothing is sampled from. Returns whether
+    /// there were any.
+    fn score_prompts(&mut self, slices: &[Slice], own: &mut [Vec<RowLogits<'_>>]) -> bool {
+        let mut any = false;
+        for (slice, rows) in slices.iter().zip(own).filter(|(slice, _)| slice.scored) {
+            any = true;
+            let scored: Vec<RowLogits<'_>> = rows.drain(..scored_rows(slice)).collect();
+            let whole = scored.iter().filter_map(|row| match row {
+                RowLogits::All(logits) => Some(&**logits),
+                // Whole rows were asked for.
+                RowLogits::Highest(_) => None,
+            });
+            let whole: Vec<&[f32]> = whole.collect();
+            if self.score_prompt(slice, &whole) {
+                rows.clear();
+            }
+        }
+        any
+    }
+
+    /// Report the log-probabilities of a part of a prompt. Returns whether the sequence ends with it.
+    pub(super) fn score_prompt(&mut self, slice: &Slice, rows: &[&[f32]]) -> bool {
+        let tokens = self.scheduler.tokens(slice.id);
+        let Some(sequence) = self.sequences.get_mut(&slice.id) else {
+            return true;
+        };
+        sequence.score_prompt(tokens, slice.first, rows);
+        if slice.last {
+            sequence.end_with_prompt(self.scheduler.cached_tokens(slice.id));
+        }
+        sequence.has_ended()
     }
 
     /// Sample behind the last known token of each slice, for all sequences in parallel: a whole row takes

@@ -202,6 +202,7 @@ pub fn greedy(prompt: &[u32], max_tokens: u32) -> SequenceRequest {
             ..SamplingParams::default()
         },
         logprobs: None,
+        prompt_logprobs: None,
         priority: 0,
         share: Share::default(),
         salt: None,
@@ -232,6 +233,7 @@ pub fn collect(stream: &mut TokenStream) -> (Vec<u32>, End) {
     let mut tokens = Vec::new();
     loop {
         match next(stream) {
+            TokenEvent::Prompt(told) => panic!("nobody asked for {told:?}"),
             TokenEvent::Token(token) => tokens.push(token.id),
             TokenEvent::Finished { reason, usage } => return (tokens, Ok((reason, usage))),
             TokenEvent::Failed(error) => return (tokens, Err(error)),

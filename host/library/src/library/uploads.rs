@@ -1,6 +1,7 @@
-//! Uploads of one file in chunks, which outlive a cut connection and the process.
+//! Uploads in chunks, which outlive a cut connection and the process: of one file, or of the files of a folder one after
+//! another, as if they were one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +13,10 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::receive::About;
 use super::{Library, blocking, is_old};
-use crate::contents::{received, remove_folder};
+use crate::contents::{Received, received, remove_folder};
 use crate::entries::Entry;
 use crate::error::{LibraryError, disk, invalid};
-use crate::limits::{MAX_ENTRY_BYTES, MAX_UPLOADS};
+use crate::limits::{MAX_ENTRY_BYTES, MAX_FILES, MAX_UPLOADS};
 use crate::name::{check_file_name, check_model_name};
 use crate::room::{Promise, Room};
 
@@ -25,12 +26,15 @@ use crate::room::{Promise, Room};
 pub struct UploadOrder {
     /// Name of the model.
     pub model_id: String,
-    /// Name of its file, a GGUF file.
-    #[serde(default = "default_file")]
-    pub file_name: String,
-    /// Bytes of the file.
+    /// Name of its only file, a GGUF file.
+    #[serde(default)]
+    pub file_name: Option<String>,
+    /// Its files in the order in which they come, if there are several.
+    #[serde(default)]
+    pub files: Vec<UploadFile>,
+    /// Bytes of all files.
     pub size_bytes: u64,
-    /// SHA-256 digest of the file.
+    /// SHA-256 digest of the file, or of the list that `sha256sum *` writes of several.
     #[serde(default)]
     pub sha256: Option<String>,
     /// Version.
@@ -41,8 +45,42 @@ pub struct UploadOrder {
     pub description: Option<String>,
 }
 
-fn default_file() -> String {
-    "model.gguf".to_owned()
+/// One of several files of an upload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UploadFile {
+    /// Name.
+    pub name: String,
+    /// Bytes.
+    pub size_bytes: u64,
+}
+
+/// Name of a file that has none.
+const DEFAULT_FILE: &str = "model.gguf";
+
+impl UploadOrder {
+    /// Names and bytes of the files, in order.
+    fn parts(&self) -> Vec<(&str, u64)> {
+        if self.files.is_empty() {
+            let name = self.file_name.as_deref().unwrap_or(DEFAULT_FILE);
+            return vec![(name, self.size_bytes)];
+        }
+        let files = self.files.iter();
+        files.map(|file| (&*file.name, file.size_bytes)).collect()
+    }
+
+    /// The file of the byte at `offset`, and how many of its bytes are from there on; of the end, the last file.
+    fn part_at(&self, offset: u64) -> (&str, u64) {
+        let (mut end, mut last) = (0, "");
+        for (name, bytes) in self.parts() {
+            end += bytes;
+            if offset < end {
+                return (name, end - offset);
+            }
+            last = name;
+        }
+        (last, 0)
+    }
 }
 
 /// An upload that is not complete.
@@ -127,7 +165,7 @@ impl Uploads {
     fn sweep(&self) {
         self.known().retain(|_, upload| {
             let busy = Arc::strong_count(upload) > 1;
-            let keep = busy || !is_old(&upload.file());
+            let keep = busy || !is_old(&upload.newest());
             if !keep {
                 remove_folder(&upload.folder);
             }
@@ -158,17 +196,27 @@ impl Upload {
         let order = fs::read(&path).ok().filter(|_| small)?;
         let order: UploadOrder = serde_json::from_slice(&order).ok()?;
         check_order(&order).ok()?;
-        let file = folder.join(CONTENT).join(&order.file_name);
-        let offset = fs::metadata(&file).ok()?.len();
-        if is_old(&file) || offset > order.size_bytes {
-            return None;
-        }
-        let room = room.promise(order.size_bytes - offset).ok()?;
-        Some(Self::new(id, order, folder.to_owned(), offset, room))
+        let offset = arrived(&folder.join(CONTENT), &order)?;
+        let left = order.size_bytes - offset;
+        let upload = Self::new(
+            id,
+            order,
+            folder.to_owned(),
+            offset,
+            room.promise(left).ok()?,
+        );
+        (!is_old(&upload.newest())).then_some(upload)
     }
 
-    fn file(&self) -> PathBuf {
-        self.folder.join(CONTENT).join(&self.order.file_name)
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(CONTENT).join(name)
+    }
+
+    /// The file that was written last.
+    fn newest(&self) -> PathBuf {
+        let offset = self.status().offset;
+        let (name, _) = self.order.part_at(offset.saturating_sub(1));
+        self.file(name)
     }
 
     fn status(&self) -> UploadStatus {
@@ -185,19 +233,61 @@ impl Upload {
     }
 }
 
+/// Bytes of an upload that are in its folder; `None` if they cannot be those of the order. Files come one after another.
+fn arrived(folder: &Path, order: &UploadOrder) -> Option<u64> {
+    let mut offset = 0u64;
+    let mut whole = true;
+    for (name, bytes) in order.parts() {
+        let found = fs::metadata(folder.join(name)).map_or(0, |data| data.len());
+        if found > bytes || (found > 0 && !whole) {
+            return None;
+        }
+        offset += found;
+        whole = found == bytes;
+    }
+    Some(offset)
+}
+
 fn check_order(order: &UploadOrder) -> Result<(), LibraryError> {
     check_model_name(&order.model_id)?;
-    check_file_name(&order.file_name)?;
-    if !order.file_name.ends_with(".gguf") {
-        return Err(invalid(
-            "file_name",
-            "in chunks comes a GGUF file; the files of a folder come as a form",
-        ));
-    }
     if order.size_bytes == 0 {
         return Err(invalid("size_bytes", "the file has at least 1 byte"));
     }
-    Ok(())
+    if !order.files.is_empty() {
+        return check_files(order);
+    }
+    let name = order.file_name.as_deref().unwrap_or(DEFAULT_FILE);
+    check_file_name(name)?;
+    match name.ends_with(".gguf") {
+        true => Ok(()),
+        false => Err(invalid(
+            "file_name",
+            "a model of one file is a GGUF file; `files` lists those of a folder",
+        )),
+    }
+}
+
+fn check_files(order: &UploadOrder) -> Result<(), LibraryError> {
+    let wrong = |problem: &str| Err(invalid("files", problem));
+    if order.file_name.is_some() {
+        return wrong("give `file_name` or `files`");
+    }
+    if order.files.len() > MAX_FILES {
+        return wrong(&format!("a model has {MAX_FILES} files at most"));
+    }
+    let mut names = BTreeSet::new();
+    let mut sum = 0u64;
+    for file in &order.files {
+        check_file_name(&file.name)?;
+        if file.size_bytes == 0 || !names.insert(&file.name) {
+            return wrong("each file is listed once, with 1 byte or more");
+        }
+        sum = sum.saturating_add(file.size_bytes);
+    }
+    match sum == order.size_bytes {
+        true => Ok(()),
+        false => wrong("`size_bytes` is the sum of the files' own"),
+    }
 }
 
 fn about(order: &UploadOrder) -> About {
@@ -215,12 +305,15 @@ impl Library {
     /// When a value is wrong, the name is in use, there is no room, or too many are under way.
     pub async fn begin_upload(
         self: &Arc<Self>,
-        order: UploadOrder,
+        mut order: UploadOrder,
     ) -> Result<UploadStatus, LibraryError> {
         check_order(&order)?;
+        if order.files.is_empty() {
+            order.file_name.get_or_insert(DEFAULT_FILE.to_owned());
+        }
         about(&order).check()?;
         let most = self.config.max_file_bytes;
-        if order.size_bytes > most {
+        if order.parts().iter().any(|(_, bytes)| *bytes > most) {
             return Err(LibraryError::TooLarge { most });
         }
         self.check_free(&order.model_id)?;
@@ -238,7 +331,7 @@ impl Library {
             let upload = Upload::new(id.clone(), order, folder, 0, room);
             let write = || {
                 fs::create_dir_all(upload.folder.join(CONTENT))?;
-                fs::File::create_new(upload.file())?;
+                fs::File::create_new(upload.newest())?;
                 let order = serde_json::to_vec(&upload.order)?;
                 fs::write(upload.folder.join(ORDER), order)
             };
@@ -298,12 +391,10 @@ impl Library {
                 offset: state.offset,
             });
         }
-        let path = upload.file();
-        let file = OpenOptions::new().append(true).open(&path).await;
-        let file = file.map_err(disk(&path))?;
+        let open = open(&upload, start).await?;
         Ok(Appending {
             library: Arc::clone(self),
-            file,
+            open,
             state,
             upload,
             left: length,
@@ -334,10 +425,28 @@ impl Library {
 #[derive(Debug)]
 pub struct Appending {
     library: Arc<Library>,
-    file: File,
+    open: OpenPart,
     state: OwnedMutexGuard<Arrived>,
     upload: Arc<Upload>,
     left: u64,
+}
+
+/// A file that is being written, and how many of its bytes are to come.
+#[derive(Debug)]
+struct OpenPart {
+    path: PathBuf,
+    file: File,
+    left: u64,
+}
+
+/// Open the file of the byte at `offset`.
+async fn open(upload: &Upload, offset: u64) -> Result<OpenPart, LibraryError> {
+    let (name, left) = upload.order.part_at(offset);
+    let path = upload.file(name);
+    let mut options = OpenOptions::new();
+    let file = options.append(true).create(true).open(&path).await;
+    let file = file.map_err(disk(&path))?;
+    Ok(OpenPart { path, file, left })
 }
 
 impl Appending {
@@ -353,10 +462,27 @@ impl Appending {
                 offset: self.state.offset,
             });
         }
-        let path = self.upload.file();
+        let mut rest = data;
+        while !rest.is_empty() {
+            if self.open.left == 0 {
+                self.open = open(&self.upload, self.state.offset).await?;
+            }
+            let count = usize::try_from(self.open.left).unwrap_or(usize::MAX);
+            let (part, others) = rest.split_at(count.min(rest.len()));
+            self.write_part(part).await?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the open file.
+    async fn write_part(&mut self, data: &[u8]) -> Result<(), LibraryError> {
+        let length = data.len() as u64;
+        let OpenPart { path, file, left } = &mut self.open;
         // Flushed, so that the file never has less than what is counted.
-        self.file.write_all(data).await.map_err(disk(&path))?;
-        self.file.flush().await.map_err(disk(&path))?;
+        file.write_all(data).await.map_err(disk(path))?;
+        file.flush().await.map_err(disk(path))?;
+        *left -= length;
         self.left -= length;
         self.state.offset += length;
         self.state.room.arrived(length);
@@ -383,11 +509,15 @@ impl Appending {
         let (library, upload) = (Arc::clone(&self.library), Arc::clone(&self.upload));
         let entry = blocking(move || {
             library.check_free(&upload.order.model_id)?;
-            let file = received(&upload.file())?;
             let order = upload.order.clone();
+            let parts = order.parts().into_iter();
+            let files: Result<Vec<Received>, _> = parts
+                .map(|(name, _)| received(&upload.file(name)))
+                .collect();
             let about = about(&order).check()?;
             let content = upload.folder.join(CONTENT);
-            library.keep(&content, &upload.id, &[file], order.model_id, about)
+            let files = files?;
+            library.keep(&content, &upload.id, &files, order.model_id, about)
         })
         .await;
         // No chunk is left that could finish it another time.

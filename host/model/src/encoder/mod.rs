@@ -1,13 +1,15 @@
-//! Encoders of the BERT family: texts to vectors.
+//! Encoders of the BERT family: texts to vectors, and pairs of texts to scores.
 
+mod head;
 mod spec;
 
 use mortise_kernels::full_attention::full_attention;
 use mortise_kernels::gelu::gelu_in_place;
 use mortise_kernels::layer_norm::layer_norm_in_place;
 
-pub use spec::EncoderSpec;
+pub use spec::{EncoderFamily, EncoderSpec};
 
+use self::head::Head;
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
@@ -21,10 +23,28 @@ pub struct Encoder {
     spec: EncoderSpec,
     tokens: Table,
     positions: Table,
-    /// Embedding of the first segment, added to every token.
-    segment: Vec<f32>,
+    /// Embeddings of the first two segments, one of which is added to every token.
+    segments: [Vec<f32>; 2],
     norm: Norm,
     layers: Vec<EncoderLayer>,
+    head: Option<Head>,
+}
+
+/// One text, or two as one, to be computed.
+#[derive(Debug, Clone, Copy)]
+pub struct EncoderText<'a> {
+    /// Tokens, those around and between the texts included.
+    pub tokens: &'a [u32],
+    /// First token of the second segment; the number of tokens where all are of the first.
+    pub second: usize,
+}
+
+impl<'a> EncoderText<'a> {
+    /// A single text.
+    fn single(tokens: &'a [u32]) -> Self {
+        let second = tokens.len();
+        Self { tokens, second }
+    }
 }
 
 #[derive(Debug)]
@@ -112,26 +132,36 @@ impl Encoder {
         };
         const TOKENS: &str = "embeddings.word_embeddings";
         let hidden = spec.hidden;
+        let named = match spec.family {
+            EncoderFamily::Bert => "bert.",
+            EncoderFamily::Roberta => "roberta.",
+        };
         // Models with a head on top have their encoder under a name.
         let (reader, tokens) = match reader("").table(TOKENS, spec.vocabulary, hidden) {
             Err(ModelError::MissingTensor { .. }) if folder.gguf().is_none() => {
-                let reader = reader("bert.");
+                let reader = reader(named);
                 let tokens = reader.table(TOKENS, spec.vocabulary, hidden)?;
                 (reader, tokens)
             }
             tokens => (reader(""), tokens?),
         };
         let segments = reader.table("embeddings.token_type_embeddings", spec.segments, hidden)?;
+        let segments = [0, 1.min(spec.segments as u32 - 1)].map(|row| segments.gather(&[row]));
+        let positions = spec.first_position + spec.context;
         let mut layers = Vec::new();
         for number in 0..spec.layers {
             layers.push(reader.layer(&spec, number)?);
         }
         Ok(Self {
             tokens,
-            positions: reader.table("embeddings.position_embeddings", spec.context, hidden)?,
-            segment: segments.gather(&[0]),
+            positions: reader.table("embeddings.position_embeddings", positions, hidden)?,
+            segments,
             norm: reader.norm("embeddings.LayerNorm", hidden)?,
             layers,
+            head: match spec.ranks {
+                true => Some(Head::load(&reader, &spec)?),
+                false => None,
+            },
             spec,
         })
     }
@@ -148,29 +178,58 @@ impl Encoder {
 
     /// One vector for each text, in order. A text's vector does not depend on the others.
     pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, InputError> {
-        for text in texts {
-            self.check(text)?;
+        let texts: Vec<EncoderText<'_>> =
+            texts.iter().map(|text| EncoderText::single(text)).collect();
+        let hidden = self.rows(&texts)?;
+        let mut rows = hidden.chunks_exact(self.spec.hidden);
+        let vectors = texts.iter().map(|text| {
+            let rows: Vec<&[f32]> = rows.by_ref().take(text.tokens.len()).collect();
+            self.spec.pooling.apply(&rows)
+        });
+        Ok(vectors.collect())
+    }
+
+    /// One score for each pair of texts, in order, before any function of it; none without a head. A pair's score does
+    /// not depend on the others.
+    pub fn score(&self, pairs: &[EncoderText<'_>]) -> Result<Option<Vec<f32>>, InputError> {
+        let Some(head) = &self.head else {
+            return Ok(None);
+        };
+        let hidden = self.rows(pairs)?;
+        let mut first = Vec::with_capacity(pairs.len() * self.spec.hidden);
+        let mut at = 0;
+        for pair in pairs {
+            first.extend_from_slice(&hidden[at * self.spec.hidden..][..self.spec.hidden]);
+            at += pair.tokens.len();
         }
-        let lengths: Vec<usize> = texts.iter().map(|text| text.len()).collect();
-        let mut hidden = self.tokens.gather(&texts.concat());
+        Ok(Some(head.apply(&first)))
+    }
+
+    /// Rows of all tokens behind the last layer, text after text.
+    fn rows(&self, texts: &[EncoderText<'_>]) -> Result<Vec<f32>, InputError> {
+        for text in texts {
+            self.check(text.tokens)?;
+        }
+        let lengths: Vec<usize> = texts.iter().map(|text| text.tokens.len()).collect();
+        let tokens: Vec<u32> = texts.iter().flat_map(|text| text.tokens).copied().collect();
+        let mut hidden = self.tokens.gather(&tokens);
+        let first = self.spec.first_position as u32;
         let positions: Vec<u32> = lengths
             .iter()
-            .flat_map(|length| 0..*length as u32)
+            .flat_map(|length| first..first + *length as u32)
             .collect();
         add(&mut hidden, &self.positions.gather(&positions));
-        for row in hidden.chunks_exact_mut(self.spec.hidden) {
-            add(row, &self.segment);
+        let segments = texts
+            .iter()
+            .flat_map(|text| (0..text.tokens.len()).map(|at| usize::from(at >= text.second)));
+        for (row, segment) in hidden.chunks_exact_mut(self.spec.hidden).zip(segments) {
+            add(row, &self.segments[segment]);
         }
         self.normalise(&mut hidden, &self.norm);
         for layer in &self.layers {
             self.forward(layer, &lengths, &mut hidden);
         }
-        let mut rows = hidden.chunks_exact(self.spec.hidden);
-        let vectors = lengths.iter().map(|length| {
-            let rows: Vec<&[f32]> = rows.by_ref().take(*length).collect();
-            self.spec.pooling.apply(&rows)
-        });
-        Ok(vectors.collect())
+        Ok(hidden)
     }
 
     fn check(&self, text: &[u32]) -> Result<(), InputError> {

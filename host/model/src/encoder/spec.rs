@@ -9,12 +9,43 @@ use crate::limits::{
 };
 use crate::pooling::{Pooling, PoolingSpec};
 
-const ARCHITECTURES: [&str; 2] = ["BertModel", "BertForMaskedLM"];
+/// Classes in `config.json`, with their families, and whether a head scores pairs of texts.
+const CLASSES: [(&str, EncoderFamily, bool); 8] = [
+    ("BertModel", EncoderFamily::Bert, false),
+    ("BertForMaskedLM", EncoderFamily::Bert, false),
+    ("BertForSequenceClassification", EncoderFamily::Bert, true),
+    ("RobertaModel", EncoderFamily::Roberta, false),
+    (
+        "RobertaForSequenceClassification",
+        EncoderFamily::Roberta,
+        true,
+    ),
+    ("XLMRobertaModel", EncoderFamily::Roberta, false),
+    ("XLMRobertaForMaskedLM", EncoderFamily::Roberta, false),
+    (
+        "XLMRobertaForSequenceClassification",
+        EncoderFamily::Roberta,
+        true,
+    ),
+];
+
+/// Family of an encoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncoderFamily {
+    /// BERT: positions are counted from 0.
+    Bert,
+    /// RoBERTa, and XLM-RoBERTa: positions are counted from behind the id of the padding token.
+    Roberta,
+}
 
 /// The shape of an encoder of the BERT family.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EncoderSpec {
+    /// Family.
+    pub family: EncoderFamily,
+    /// True if a head on top scores pairs of texts.
+    pub ranks: bool,
     /// Tokens that the model knows.
     pub vocabulary: usize,
     /// Values that represent a token, and a text.
@@ -27,7 +58,10 @@ pub struct EncoderSpec {
     pub heads: usize,
     /// Tokens that a text may have.
     pub context: usize,
-    /// Kinds of segments that the model was trained with; all of a text is of the first.
+    /// Position of the first token.
+    pub first_position: usize,
+    /// Kinds of segments that the model was trained with; a text is of the first, and one that is compared with
+    /// it of the second.
     pub segments: usize,
     /// Keeps norms from dividing by zero.
     pub norm_epsilon: f32,
@@ -36,19 +70,30 @@ pub struct EncoderSpec {
 }
 
 impl EncoderSpec {
-    /// Whether a folder holds such a model rather than one that generates.
+    /// True if a folder holds such a model without a head: it makes vectors.
     pub fn describes(folder: &ModelFolder) -> Result<bool, ModelError> {
         let config = Fields::read(folder, CONFIG_FILE)?;
-        Ok(config.is_some_and(|config| architecture(&config).is_some()))
+        let class = config.and_then(|config| class(&config));
+        Ok(class.is_some_and(|(_, ranks)| !ranks))
+    }
+
+    /// True if a folder holds such a model with a head that scores pairs of texts.
+    pub fn describes_ranker(folder: &ModelFolder) -> Result<bool, ModelError> {
+        let config = Fields::read(folder, CONFIG_FILE)?;
+        let class = config.and_then(|config| class(&config));
+        Ok(class.is_some_and(|(_, ranks)| ranks))
     }
 
     /// Read and check the configuration.
     pub fn read(folder: &ModelFolder) -> Result<Self, ModelError> {
         let config =
             Fields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
-        if architecture(&config).is_none() {
-            let known = ARCHITECTURES.join(", ");
+        let Some((family, ranks)) = class(&config) else {
+            let known = CLASSES.map(|(name, ..)| name).join(", ");
             return Err(config.wrong("architectures", format!("must begin with one of {known}")));
+        };
+        if ranks {
+            check_labels(&config)?;
         }
         for (field, supported) in [
             ("hidden_act", "gelu"),
@@ -67,19 +112,30 @@ impl EncoderSpec {
             let problem = format!("is {heads}; it must divide `hidden_size`, which is {hidden}");
             return Err(config.wrong("num_attention_heads", problem));
         }
+        let positions =
+            config.required_count("max_position_embeddings", 1..=ENCODER_CONTEXT_MAX)?;
+        let first_position = first_position(&config, family, positions)?;
         Ok(Self {
+            family,
+            ranks,
             vocabulary: config.required_count("vocab_size", 1..=VOCABULARY_MAX)?,
             hidden,
             intermediate: config
                 .required_count("intermediate_size", 1..=ENCODER_INTERMEDIATE_MAX)?,
             layers: config.required_count("num_hidden_layers", 1..=ENCODER_LAYERS_MAX)?,
             heads,
-            context: config.required_count("max_position_embeddings", 1..=ENCODER_CONTEXT_MAX)?,
+            context: positions - first_position,
+            first_position,
             segments: config
                 .count("type_vocab_size", 1..=ENCODER_SEGMENTS_MAX)?
                 .unwrap_or(2),
             norm_epsilon: config.number("layer_norm_eps", 0.0..=0.1)?.unwrap_or(1e-12) as f32,
-            pooling: PoolingSpec::read(folder)?.unwrap_or(PoolingSpec {
+            // A model that ranks pools nothing.
+            pooling: match ranks {
+                true => None,
+                false => PoolingSpec::read(folder)?,
+            }
+            .unwrap_or(PoolingSpec {
                 pooling: Pooling::Mean,
                 normalised: true,
             }),
@@ -87,8 +143,44 @@ impl EncoderSpec {
     }
 }
 
-/// The architecture, if it is an encoder.
-fn architecture(config: &Fields) -> Option<&str> {
+/// The class, if it is that of an encoder: its family, and whether it ranks.
+fn class(config: &Fields) -> Option<(EncoderFamily, bool)> {
     let first = config.get("architectures")?.get(0)?.as_str()?;
-    ARCHITECTURES.into_iter().find(|known| *known == first)
+    let known = CLASSES.into_iter().find(|(name, ..)| *name == first);
+    known.map(|(_, family, ranks)| (family, ranks))
+}
+
+/// Refuse a head with more or fewer than one label.
+fn check_labels(config: &Fields) -> Result<(), ModelError> {
+    const LABELS: &str = "id2label";
+    let labels = config.get(LABELS).and_then(|labels| labels.as_object());
+    match labels.map(|labels| labels.len()) {
+        Some(1) => Ok(()),
+        found => {
+            // Two is what a configuration without the field means.
+            let found = found.unwrap_or(2);
+            let problem = format!("has {found} labels; a model that scores pairs of texts has one");
+            Err(config.wrong(LABELS, problem))
+        }
+    }
+}
+
+/// Position of the first token, of which there must be one.
+fn first_position(
+    config: &Fields,
+    family: EncoderFamily,
+    positions: usize,
+) -> Result<usize, ModelError> {
+    const PADDING: &str = "pad_token_id";
+    let first = match family {
+        EncoderFamily::Bert => 0,
+        EncoderFamily::Roberta => 1 + config.count(PADDING, 0..=VOCABULARY_MAX)?.unwrap_or(1),
+    };
+    match first < positions {
+        true => Ok(first),
+        false => Err(config.wrong(
+            PADDING,
+            format!("leaves no position of {positions} to a text"),
+        )),
+    }
 }

@@ -30,6 +30,7 @@ fn request(prompt: &str) -> SequenceRequest {
         stop_tokens: vec![256],
         sampling: SamplingParams::default(),
         logprobs: None,
+        prompt_logprobs: None,
         priority: 0,
         share: Share::default(),
         salt: None,

@@ -1,44 +1,109 @@
-//! The exports of each kind in the version whose module this is a part of.
+//! The exports of each kind: the functions that handles call. To add a kind, add its interface to
+//! `bindings.rs`, its functions here, and its conversions to `convert.rs`.
 
 use wasmtime::Store;
-use wasmtime::component::InstancePre;
+use wasmtime::component::{InstancePre, ResourceAny, TypedFunc};
 
-use super::bindings::{chat_template, grammar, output_parser, policy, tool};
-use super::convert;
+use super::bindings::v0_3::mortise::plugin as wit;
+use super::functions::{Fallible, Found};
+use crate::instance::Exports;
+use crate::kind::Contract;
 use crate::state::State;
-use crate::versions::VersionExports;
 use crate::{Fault, Kind};
 
+/// Declare the exports of a kind: a field with its type for each function, with the function's name, and the
+/// method of `Functions` that takes it out.
 macro_rules! exports {
-    ($module:ident, $kind:ident) => {
-        impl VersionExports for $module::Exported {
-            type Pre = $module::ExportedPre<State>;
+    ($(#[$docs:meta])* $name:ident: $kind:ident {
+        $($field:ident: $type:ty = $method:ident($function:literal),)*
+    }) => {
+        $(#[$docs])*
+        pub(crate) struct $name {
+            prepare: Fallible<(), ()>,
+            $(pub(crate) $field: $type,)*
+        }
+
+        impl Exports for $name {
+            type Pre = Found;
             const KIND: Kind = Kind::$kind;
 
-            fn find(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre> {
-                $module::ExportedPre::new(pre)
+            fn find(pre: InstancePre<State>, contract: Contract) -> wasmtime::Result<Found> {
+                Found::new(pre, contract, Self::KIND.as_str(), &[$($function),*])
             }
 
-            async fn instantiate(
-                pre: &Self::Pre,
-                store: &mut Store<State>,
-            ) -> wasmtime::Result<Self> {
-                pre.instantiate_async(store).await
+            async fn instantiate(pre: &Found, store: &mut Store<State>) -> wasmtime::Result<Self> {
+                let mut functions = pre.instantiate(store).await?;
+                Ok(Self {
+                    prepare: functions.fallible("prepare")?,
+                    $($field: functions.$method($function)?,)*
+                })
             }
 
-            async fn prepare(
-                &self,
-                store: &mut Store<State>,
-            ) -> wasmtime::Result<Result<(), Fault>> {
-                let prepared = self.mortise_plugin_lifecycle().call_prepare(store).await?;
-                Ok(prepared.map_err(convert::fault))
+            async fn prepare(&self, store: &mut Store<State>) -> wasmtime::Result<Result<(), Fault>> {
+                self.prepare.call(store, ()).await
             }
         }
     };
 }
+pub(super) use exports;
 
-exports!(chat_template, ChatTemplate);
-exports!(output_parser, OutputParser);
-exports!(grammar, Grammar);
-exports!(policy, Policy);
-exports!(tool, Tool);
+exports!(
+    /// Functions of `chat-template`.
+    ChatTemplateExports: ChatTemplate {
+        render: Fallible<(&'static wit::chat_template::Input,), wit::chat_template::Output> = fallible("render"),
+    }
+);
+
+exports!(
+    /// Functions of `output-parser`.
+    OutputParserExports: OutputParser {
+        describe: TypedFunc<(), (wit::output_parser::Traits,)> = typed("describe"),
+        constraint: Fallible<
+            (&'static wit::output_parser::Setup, Option<&'static wit::types::GrammarSource>),
+            Option<wit::types::GrammarSource>,
+        > = fallible("constraint"),
+        open: Fallible<(&'static wit::output_parser::Setup,), Option<ResourceAny>> = fallible("open"),
+        feed: Fallible<(ResourceAny, &'static str, &'static [u32]), Vec<wit::output_parser::Event>>
+            = fallible("[method]session.feed"),
+        close: Fallible<(ResourceAny, wit::types::Finish), Vec<wit::output_parser::Event>>
+            = fallible("[method]session.close"),
+    }
+);
+
+exports!(
+    /// Functions of `grammar`.
+    GrammarExports: Grammar {
+        compile: Fallible<(&'static wit::types::GrammarSource,), ResourceAny> = fallible("compile"),
+        mask: Fallible<(ResourceAny, u32), wit::grammar::Status> = fallible("[method]matcher.mask"),
+        advance: Fallible<(ResourceAny, &'static [u32], u32), wit::grammar::Step>
+            = fallible("[method]matcher.advance"),
+        probe: Fallible<(ResourceAny, &'static [u32]), u32> = fallible("[method]matcher.probe"),
+        rollback: Fallible<(ResourceAny, u32), ()> = fallible("[method]matcher.rollback"),
+        fork: Fallible<(ResourceAny,), ResourceAny> = fallible("[method]matcher.fork"),
+    }
+);
+
+exports!(
+    /// Functions of `tool`.
+    ToolExports: Tool {
+        describe: TypedFunc<(), (Vec<wit::tool::Declaration>,)> = typed("describe"),
+        call: TypedFunc<
+            (&'static str, &'static str, &'static wit::tool::Context),
+            (Result<String, wit::tool::Failure>,),
+        > = typed("call"),
+    }
+);
+
+exports!(
+    /// Functions of `guardrail`.
+    GuardrailExports: Guardrail {
+        describe: TypedFunc<(), (wit::guardrail::Traits,)> = typed("describe"),
+        check_input: Fallible<(&'static wit::guardrail::Context, &'static str), wit::guardrail::Verdict>
+            = fallible("check-input"),
+        open: Fallible<(&'static wit::guardrail::Context,), Option<ResourceAny>> = fallible("open"),
+        feed: Fallible<(ResourceAny, &'static wit::guardrail::Part, &'static str, u32), wit::guardrail::Verdict>
+            = fallible("[method]session.feed"),
+        close: Fallible<(ResourceAny, wit::types::Finish, u32), wit::guardrail::Verdict>
+            = fallible("[method]session.close"),
+    }
+);

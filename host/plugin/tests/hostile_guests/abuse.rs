@@ -10,7 +10,7 @@ use crate::guests::{Fixture, HASTY_MS, binding, context, fresh, hasty, hold_page
 
 /// Functions that a guest exports, by the names under which the test guest knows them, and the kind
 /// as which it is called.
-const FUNCTIONS: [(&str, Kind); 17] = [
+const FUNCTIONS: [(&str, Kind); 22] = [
     ("prepare", Kind::ChatTemplate),
     ("render", Kind::ChatTemplate),
     ("describe", Kind::OutputParser),
@@ -28,6 +28,11 @@ const FUNCTIONS: [(&str, Kind); 17] = [
     ("account", Kind::Policy),
     ("describe-tools", Kind::Tool),
     ("call", Kind::Tool),
+    ("describe-traits", Kind::Guardrail),
+    ("check-input", Kind::Guardrail),
+    ("open-watch", Kind::Guardrail),
+    ("watch", Kind::Guardrail),
+    ("close-watch", Kind::Guardrail),
 ];
 
 /// Behaviour of the guest in the function, and the end of the host's call.

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mortise_plugin::{
-    Binding, ChatTemplate, Component, Decision, Facts, Finish, Grammar, GrammarSource, Kind,
-    LoadError, OutputParser, ParserEvent, PluginError, PluginHost, Policy, TemplateInput,
-    ToolAnswer, ToolCaller, Tools, UsageReport,
+    AnswerPart, Binding, ChatTemplate, Component, Decision, Facts, Finish, Grammar, GrammarSource,
+    GuardContext, Guardrail, Kind, LoadError, OutputParser, ParserEvent, PluginError, PluginHost,
+    Policy, TemplateInput, ToolAnswer, ToolCaller, Tools, UsageReport,
 };
 use tokio::task::JoinHandle;
 
@@ -75,7 +75,7 @@ impl Failure {
                     LoadError::Compile { .. } => "does not compile",
                     LoadError::Version { .. } => "another version",
                     LoadError::NoKind { .. } => "no kind of plugin",
-                    LoadError::Import { .. } => "not grantable",
+                    LoadError::Import { .. } | LoadError::Outer { .. } => "not grantable",
                     LoadError::Interface { .. } => "does not fit",
                     other => panic!("{other}"),
                 };
@@ -126,6 +126,15 @@ pub(crate) async fn exercise(
             let caller = ToolCaller::default();
             let arguments = r#"{"text":"nothing"}"#;
             tools.call(&context, &caller, "does", arguments).await?;
+        }
+        Kind::Guardrail => {
+            let guardrail = Guardrail::bind(host, component, binding).await?;
+            let told = GuardContext::default();
+            guardrail.check_input(&context, &told, "[]").await?;
+            if let Some(mut session) = guardrail.open(&context, &told).await? {
+                session.feed(&AnswerPart::Content, "text", 0).await?;
+                session.close(Finish::Stop, 0).await?;
+            }
         }
     }
     Ok(())

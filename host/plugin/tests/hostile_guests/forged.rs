@@ -64,13 +64,13 @@ impl Forged {
             // Matchers are made, and masks pushed, as they should be.
             Kind::Grammar => forged
                 .import(
-                    "(import \"[export]mortise:plugin/grammar@0.2.0\" \"[resource-new]matcher\" \
+                    "(import \"[export]mortise:plugin/grammar@0.3.0\" \"[resource-new]matcher\" \
                        (func $new (param i32) (result i32))) \
-                     (import \"[export]mortise:plugin/grammar@0.2.0\" \"[resource-drop]matcher\" \
+                     (import \"[export]mortise:plugin/grammar@0.3.0\" \"[resource-drop]matcher\" \
                        (func $drop (param i32))) \
-                     (import \"mortise:plugin/mask-sink@0.2.0\" \"only\" \
+                     (import \"mortise:plugin/mask-sink@0.3.0\" \"only\" \
                        (func $only (param i32 i32 i32))) \
-                     (import \"mortise:plugin/mask-sink@0.2.0\" \"dense\" \
+                     (import \"mortise:plugin/mask-sink@0.3.0\" \"dense\" \
                        (func $dense (param i32 i32 i32)))",
                 )
                 .body("compile", &matcher())
@@ -86,7 +86,7 @@ impl Forged {
             // A session is opened.
             Kind::OutputParser => forged
                 .import(
-                    "(import \"[export]mortise:plugin/output-parser@0.2.0\" \"[resource-new]session\" \
+                    "(import \"[export]mortise:plugin/output-parser@0.3.0\" \"[resource-new]session\" \
                        (func $new (param i32) (result i32)))",
                 )
                 .body(
@@ -168,6 +168,7 @@ impl Forged {
             ],
             Kind::Policy => &["authorize", "#account"],
             Kind::Tool => &["#describe", "#call"],
+            Kind::Guardrail => &["check-input", "session.feed", "session.close"],
         };
         let digit = |index: &str| {
             format!(
@@ -192,11 +193,11 @@ impl Forged {
         );
         let forged = self
             .import(
-                "(import \"mortise:plugin/settings@0.2.0\" \"get\" (func $settings (param i32)))",
+                "(import \"mortise:plugin/settings@0.3.0\" \"get\" (func $settings (param i32)))",
             )
             .declare(&copy)
             .body(
-                "lifecycle@0.2.0#prepare",
+                "lifecycle@0.3.0#prepare",
                 &format!("(call $copy) (i32.const {ZEROS})"),
             );
         functions.iter().fold(forged, |forged, function| {
@@ -302,12 +303,12 @@ fn matcher() -> String {
     )
 }
 
-/// `wit/v0.2`, read once.
+/// `wit/v0.3`, read once.
 fn contract() -> &'static (Resolve, PackageId) {
     static CONTRACT: OnceLock<(Resolve, PackageId)> = OnceLock::new();
     CONTRACT.get_or_init(|| {
         let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-        let folder = folders.find_map(|root| Some(root.join("wit/v0.2")).filter(|f| f.is_dir()));
+        let folder = folders.find_map(|root| Some(root.join("wit/v0.3")).filter(|f| f.is_dir()));
         let folder = folder.expect("the contract lies beside the workspace");
         let mut resolve = Resolve::default();
         let (package, _) = resolve.push_dir(folder).expect("the contract");

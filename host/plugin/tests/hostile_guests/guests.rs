@@ -138,6 +138,7 @@ fn deadlines(all_ms: u64) -> Deadlines {
         authorize_ms: all_ms,
         account_ms: all_ms,
         tool_ms: all_ms,
+        check_ms: all_ms,
     }
 }
 

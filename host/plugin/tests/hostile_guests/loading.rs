@@ -51,14 +51,14 @@ fn a_component_describes_itself() {
     assert_eq!(component.name(), "my-plugin");
     assert_eq!(component.origin(), path.to_str().unwrap());
     assert_eq!(component.kinds(), Kind::ALL);
-    assert_eq!(component.built_against(), "mortise:plugin@0.2.0");
+    assert_eq!(component.built_against(), "mortise:plugin@0.3.0");
     assert_eq!(component.digest().len(), 64);
     assert_eq!(component.version(), &component.digest()[..12]);
     assert!(
         component
             .imports()
             .iter()
-            .any(|name| name == "mortise:plugin/mask-sink@0.2.0")
+            .any(|name| name == "mortise:plugin/mask-sink@0.3.0")
     );
 }
 
@@ -130,7 +130,7 @@ fn a_damaged_file_never_brings_the_host_down() {
 fn another_world_is_refused() {
     let error = check(
         load(&renamed("mortise:plugin/", "another:plugin/")),
-        &["exports no kind of plugin", "another:plugin/policy@0.2.0"],
+        &["exports no kind of plugin", "another:plugin/policy@0.3.0"],
     );
     assert!(matches!(error, LoadError::NoKind { .. }));
 }
@@ -138,8 +138,12 @@ fn another_world_is_refused() {
 #[test]
 fn another_version_is_refused() {
     let error = check(
-        load(&renamed("@0.2.0", "@0.3.0")),
-        &["@0.3.0", "speaks mortise:plugin 0.1.x, 0.2.x", "rebuild"],
+        load(&renamed("@0.3.0", "@0.4.0")),
+        &[
+            "@0.4.0",
+            "speaks mortise:plugin 0.1.x, 0.2.x, 0.3.x",
+            "rebuild",
+        ],
     );
     assert!(matches!(error, LoadError::Version { .. }));
 }
@@ -147,12 +151,12 @@ fn another_version_is_refused() {
 #[test]
 fn a_component_of_two_versions_is_refused() {
     let mixed = renamed(
-        "mortise:plugin/lifecycle@0.2.0",
+        "mortise:plugin/lifecycle@0.3.0",
         "mortise:plugin/lifecycle@0.1.0",
     );
     let error = check(
         load(&mixed),
-        &["does not fit", "exports both", "0.1.0", "0.2.0"],
+        &["does not fit", "exports both", "0.1.0", "0.3.0"],
     );
     assert!(matches!(error, LoadError::Interface { .. }));
 }
@@ -160,26 +164,26 @@ fn a_component_of_two_versions_is_refused() {
 #[test]
 fn a_later_patch_of_the_same_version_works() {
     assert_eq!(
-        load(&renamed("@0.2.0", "@0.2.7")).unwrap().kinds(),
+        load(&renamed("@0.3.0", "@0.3.7")).unwrap().kinds(),
         Kind::ALL
     );
 }
 
 #[test]
 fn forbidden_imports_are_named() {
-    let sockets = renamed("mortise:plugin/ledger@0.2.0", "wasi:sockets/tcp-xxxx@0.2.6");
+    let sockets = renamed("mortise:plugin/ledger@0.3.0", "wasi:sockets/tcp-xxxx@0.2.6");
     check(
         load(&sockets),
         &["wasi:sockets/tcp-xxxx@0.2.6", "not grantable", "no network"],
     );
-    let unknown = renamed("mortise:plugin/ledger@0.2.0", "mortise:plugin/wallet@0.2.0");
+    let unknown = renamed("mortise:plugin/ledger@0.3.0", "mortise:plugin/wallet@0.3.0");
     check(
         load(&unknown),
-        &["mortise:plugin/wallet@0.2.0", "not grantable"],
+        &["mortise:plugin/wallet@0.3.0", "not grantable"],
     );
     check(
         load(&greedy_template()),
-        &["mortise:plugin/clock@0.2.0", "a chat-template plugin"],
+        &["mortise:plugin/clock@0.3.0", "a chat-template plugin"],
     );
 }
 
@@ -250,7 +254,7 @@ async fn a_binding_must_suit_the_kind() {
     let component = load(&no_template).unwrap();
     let error = ChatTemplate::bind(&fixture.host, &component, binding()).await;
     let text = error.map(drop).unwrap_err().to_string();
-    let expected = "is no chat-template (it is: output-parser, grammar, policy, tool)";
+    let expected = "is no chat-template (it is: output-parser, grammar, policy, tool, guardrail)";
     assert!(text.contains(expected), "{text}");
 }
 

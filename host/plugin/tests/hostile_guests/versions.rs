@@ -15,21 +15,64 @@ use crate::guests::{binding, context, render, setup, shared, source};
 /// later version of the contract comes, it stays.
 const BUILT_AGAINST_0_1_0: &[u8] = include_bytes!("data/every-kind-0.1.0.wasm");
 
+/// The same, built against `mortise:plugin@0.2.0`: the component of that version's conformance kit.
+const BUILT_AGAINST_0_2_0: &[u8] =
+    include_bytes!("../../../../wit/conformance/v0.2/every-kind.wasm");
+
+/// Kinds that there were before 0.3.
+const OLD_KINDS: [Kind; 5] = [
+    Kind::ChatTemplate,
+    Kind::OutputParser,
+    Kind::Grammar,
+    Kind::Policy,
+    Kind::Tool,
+];
+
+fn load(wasm: &[u8]) -> Arc<Component> {
+    shared().host.load(source("old", wasm)).unwrap()
+}
+
 fn old() -> Arc<Component> {
-    let component = shared().host.load(source("old", BUILT_AGAINST_0_1_0));
-    component.unwrap()
+    load(BUILT_AGAINST_0_1_0)
 }
 
 #[tokio::test]
-async fn a_component_built_against_0_1_0_serves_as_every_kind() {
+async fn components_built_against_earlier_versions_serve_as_every_kind_of_theirs() {
     let host = &shared().host;
-    let component = old();
-    assert_eq!(component.kinds(), Kind::ALL);
-    assert_eq!(component.built_against(), "mortise:plugin@0.1.0");
-    for kind in Kind::ALL {
-        let served = exercise(host, &component, kind, binding()).await;
-        assert!(served.is_ok(), "{kind}: {served:?}");
+    for (wasm, version) in [
+        (BUILT_AGAINST_0_1_0, "0.1.0"),
+        (BUILT_AGAINST_0_2_0, "0.2.0"),
+    ] {
+        let component = load(wasm);
+        assert_eq!(component.kinds(), OLD_KINDS);
+        assert_eq!(
+            component.built_against(),
+            format!("mortise:plugin@{version}")
+        );
+        for kind in OLD_KINDS {
+            let served = exercise(host, &component, kind, binding()).await;
+            assert!(served.is_ok(), "{kind} {version}: {served:?}");
+        }
     }
+}
+
+/// Its policy hears of tools and limits them, and asks for no changes, which it does not know.
+#[tokio::test]
+async fn a_policy_of_0_2_0_limits_tools_and_rewrites_nothing() {
+    let policy = Policy::bind(&shared().host, &load(BUILT_AGAINST_0_2_0), binding())
+        .await
+        .unwrap();
+    let facts = Facts {
+        model: Some("tools:f".to_owned()),
+        tools: vec!["f".to_owned()],
+        ..Facts::default()
+    };
+    let Decision::Allow(allow) = policy.authorize(&context(), facts).await.unwrap() else {
+        panic!("allowed");
+    };
+    assert_eq!(allow.principal.subject, "[\"f\"] []");
+    assert_eq!(allow.tools, ToolGrant::Only(vec!["f".to_owned()]));
+    assert_eq!(allow.rewrites, []);
 }
 
 #[tokio::test]
@@ -110,7 +153,7 @@ fn a_version_that_is_not_known_is_refused_with_those_that_are() {
     let mut wasm = BUILT_AGAINST_0_1_0.to_vec();
     for start in 0..wasm.len() - 6 {
         if wasm[start..].starts_with(b"@0.1.0") {
-            wasm[start..start + 6].copy_from_slice(b"@0.3.0");
+            wasm[start..start + 6].copy_from_slice(b"@0.4.0");
         }
     }
     let error = shared()
@@ -121,7 +164,7 @@ fn a_version_that_is_not_known_is_refused_with_those_that_are() {
     let text = error.to_string();
     assert!(matches!(error, LoadError::Version { .. }), "{text}");
     assert!(
-        text.contains("@0.3.0") && text.contains("0.1.x, 0.2.x"),
+        text.contains("@0.4.0") && text.contains("0.1.x, 0.2.x, 0.3.x"),
         "{text}"
     );
 }

@@ -138,8 +138,11 @@ impl Recording {
                 stop: stop.clone(),
                 tokens: tokens.clone(),
             },
-            // An answer that was cut, and one in which tools ran, may come out otherwise.
-            Event::Finished { .. } | Event::ServerToolCall { .. } => return self.give_up(),
+            // An answer that was cut, and one in which tools ran, may come out otherwise. Requests with
+            // log-probabilities of their prompts are not looked up.
+            Event::Finished { .. } | Event::ServerToolCall { .. } | Event::Prompt { .. } => {
+                return self.give_up();
+            }
             Event::Completed { .. } | Event::Failed(_) => return,
         };
         self.answer.bytes += bytes_of(&step);

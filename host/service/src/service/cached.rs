@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Numbers, Service, UsedModel};
+use mortise_models::PromptUse;
+
+use super::{Generation, Numbers, Service, UsedModel};
 use crate::admission::{Admission, Call, Granted, account};
 use crate::answer::StartedPart;
 use crate::check::Request;
 use crate::embedding::{EmbeddingInput, EmbeddingRequest};
 use crate::error::ServiceError;
+use crate::guard::{Guards, Watchers};
+use crate::meant::Meant;
 use crate::part::{Part, PartSetup};
 use crate::prepare;
 use crate::refusal::invalid;
@@ -17,6 +21,7 @@ use crate::response_cache::{
     CacheFigures, CacheUse, Identity, Key, Likeness, OF_CALLERS, OF_POLICIES, Recorded, Recording,
     Scope, Semantic, Wish, likeness,
 };
+use crate::routing_key::RoutingKey;
 use crate::server_tools::EnabledTools;
 use crate::source::{ChoiceSource, replayed};
 use crate::submit::{ReadyPrompt, Submitter, Target};
@@ -133,7 +138,8 @@ impl Service {
         let Some(rule) = cache.rule(&identity).filter(|_| !adapted) else {
             return LookedUp::Off;
         };
-        if fields.runs_tools() || !(rule.sampled || repeats(ready)) {
+        let told = fields.runs_tools() || fields.prompt_logprobs.is_some();
+        if told || !(rule.sampled || repeats(ready)) {
             return LookedUp::Off;
         }
         let wish = wish(ready.call, admission);
@@ -196,8 +202,9 @@ impl Service {
         let request = EmbeddingRequest {
             model: semantic.model.clone(),
             inputs: vec![EmbeddingInput::Text(text)],
-            dimensions: None,
-            truncate: false,
+            // Questions are compared with questions.
+            prompt: PromptUse::Query,
+            ..EmbeddingRequest::default()
         };
         match self.embed(&call, request).await {
             Ok(made) => {
@@ -218,11 +225,13 @@ impl Service {
         &self,
         submitter: &Submitter,
         choices: Vec<ChoiceSource>,
+        watchers: Vec<Watchers>,
         setup: PartSetup,
     ) -> StartedPart {
         let registration = self.under_way.add(submitter.watched(&setup.tallies));
         StartedPart {
             choices,
+            watchers,
             part: Part::new(setup),
             registration,
         }
@@ -235,6 +244,50 @@ impl Service {
         }
         let message = format!("{field} is {candidates}; this server allows at most {limit}");
         Err(invalid(field, message))
+    }
+}
+
+impl UsedModel {
+    /// Tools that the server runs for a request.
+    ///
+    /// # Errors
+    /// When it may use no tool of some name.
+    pub(crate) fn tools(
+        &self,
+        fields: &RequestFields,
+        key: &RoutingKey<'_>,
+    ) -> Result<EnabledTools, ServiceError> {
+        let selected = self.serving.tools.select(&fields.server_tools, key)?;
+        selected.with(&fields.own_tools)
+    }
+
+    /// Guardrails that look at a request.
+    pub(super) fn guards(&self, call: &Call, name: &str, admission: &Admission) -> Guards {
+        let key = admission.routing_key(&self.loaded.model.name);
+        let all = self.serving.guardrails.iter();
+        Guards {
+            list: all.filter(|guard| guard.serves(&key)).cloned().collect(),
+            request: Arc::clone(&call.request_id),
+            observer: Arc::clone(&self.observer),
+            model: Arc::from(name),
+            principal: admission.allowance().principal.clone(),
+        }
+    }
+}
+
+impl Generation {
+    /// The model that a policy chose: by its name, not by one that stands for it, since the policies were asked about
+    /// that.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub(super) fn chosen(&self, name: &str) -> Result<Meant, ServiceError> {
+        let found = self.find(name, None).ok();
+        let found = found.filter(|meant| meant.name() == name);
+        found.ok_or_else(|| ServiceError::ModelNotFound {
+            model: name.to_owned(),
+            available: Vec::new(),
+        })
     }
 }
 

@@ -37,7 +37,7 @@ pub enum DatabaseError {
 
 impl PostgresConfig {
     /// The database at an address, as libpq takes it. TLS is required on the way to another machine, unless the address
-    /// says `sslmode=disable`; `authorities` is a PEM text, and without it those of Mozilla's list are trusted.
+    /// says `sslmode=disable`; certificates are always checked as libpq does for `verify-full`. `authorities` is a PEM text, and without it those of Mozilla's list are trusted.
     ///
     /// # Errors
     /// When the address or the text cannot be read.
@@ -46,7 +46,7 @@ impl PostgresConfig {
         authorities: Option<&str>,
         [max_bytes, owner_max_bytes, owner_max_records]: [u64; 3],
     ) -> Result<Self, DatabaseError> {
-        let mut config = Config::from_str(url)
+        let mut config = Config::from_str(&with_known_mode(url))
             .map_err(|error| DatabaseError::Address(super::failure::told(&error)))?;
         if config.get_hosts().is_empty() {
             return Err(DatabaseError::Missing("host"));
@@ -94,6 +94,19 @@ impl fmt::Debug for PostgresConfig {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "PostgresConfig({})", self.place())
     }
+}
+
+/// The address with the mode of libpq that asks for what is always done here, by the name that the client's library knows.
+fn with_known_mode(url: &str) -> String {
+    let Some((place, parameters)) = url.split_once('?') else {
+        return url.to_owned();
+    };
+    let known = |parameter| match parameter {
+        "sslmode=verify-full" => "sslmode=require",
+        other => other,
+    };
+    let parameters: Vec<&str> = parameters.split('&').map(known).collect();
+    format!("{place}?{}", parameters.join("&"))
 }
 
 fn is_here(host: &Host) -> bool {

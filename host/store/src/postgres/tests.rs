@@ -269,7 +269,13 @@ fn feature_z8_addresses_are_checked_and_tell_no_secret() {
     assert_eq!(mode("postgres://me@127.0.0.1/state"), SslMode::Prefer);
     let plain = mode("postgres://me@db.example/state?sslmode=disable");
     assert_eq!(plain, SslMode::Disable);
+    let checked = mode("postgres://me@127.0.0.1/state?sslmode=verify-full&application_name=a");
+    assert_eq!(checked, SslMode::Require);
     for (url, problem) in [
+        (
+            "postgres://me@db.example/state?sslmode=verify-ca",
+            "sslmode",
+        ),
         ("mysql://me@db.example/state", "postgres://"),
         ("postgres://me@/state", "host"),
         ("postgres://db.example/state", "user"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_service::{ModelObserver, Summary, ToolRun};
+use mortise_service::{GuardedPart, ModelObserver, Summary, ToolRun};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::gen_ai::{AnswerFamilies, AnswerSeries};
+use super::guardrails::Guardrails;
 use super::recent::Recent;
 use super::tools::Tools;
 use super::{ModelLabel, histogram};
@@ -42,6 +43,7 @@ pub(super) struct ModelFamilies {
     output: Family<ModelLabel, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     tools: Tools,
+    guardrails: Guardrails,
     recent: Arc<Recent>,
     answers: AnswerFamilies,
 }
@@ -58,6 +60,7 @@ impl ModelFamilies {
             output: Family::default(),
             refusals: Family::default(),
             tools: Tools::new(registry),
+            guardrails: Guardrails::new(registry),
             recent: Arc::default(),
             answers: AnswerFamilies::new(registry),
         };
@@ -121,6 +124,7 @@ impl ModelFamilies {
             cached: self.cached.get_or_create_owned(&label),
             output: self.output.get_or_create_owned(&label),
             tools: self.tools.clone(),
+            guardrails: self.guardrails.clone(),
             recent: Arc::clone(&self.recent),
             answers: self.answers.of(name),
         })
@@ -146,6 +150,7 @@ struct ModelSeries {
     cached: Counter,
     output: Counter,
     tools: Tools,
+    guardrails: Guardrails,
     recent: Arc<Recent>,
     answers: AnswerSeries,
 }
@@ -167,6 +172,10 @@ impl ModelObserver for ModelSeries {
 
     fn tool_ran(&self, run: &ToolRun<'_>) {
         self.tools.ran(run);
+    }
+
+    fn refused_by(&self, guardrail: &str, part: GuardedPart) {
+        self.guardrails.refused(guardrail, part);
     }
 
     fn ended(&self, summary: &Summary<'_>) {

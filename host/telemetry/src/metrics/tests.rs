@@ -48,6 +48,8 @@ fn loaded(name: &str) -> ModelStatus {
             architecture: String::new(),
             generator: None,
             embedder: None,
+            reranker: None,
+            loaded_at: std::time::Instant::now(),
         })),
         in_flight: 3,
         uses: 7,

@@ -34,7 +34,7 @@ pub(super) const SCHEMAS: [&str; 17] = [
     "x-guidance",
 ];
 /// Keywords that a rewritten schema does not have, or has in another form.
-pub(super) const REWRITTEN: [&str; 18] = [
+pub(super) const REWRITTEN: [&str; 20] = [
     "format",
     "not",
     "oneOf",
@@ -52,6 +52,8 @@ pub(super) const REWRITTEN: [&str; 18] = [
     "unevaluatedItems",
     "unevaluatedProperties",
     "additionalItems",
+    "minProperties",
+    "maxProperties",
     "$ref",
 ];
 

@@ -32,18 +32,28 @@ pub(super) fn negate(
     schema: &Value,
     among: Types,
 ) -> Result<Vec<Value>, Undecided> {
-    negate_below(document, schema, among, 0)
+    negate_below(document, schema, among, 0)?.finished(false)
 }
 
-fn negate_below(
-    document: &Document,
+fn negate_below<'a>(
+    document: &'a Document,
     schema: &Value,
     among: Types,
     depth: usize,
-) -> Result<Vec<Value>, Undecided> {
+) -> Result<Opposite<'a>, Undecided> {
+    let mut opposite = Opposite {
+        document,
+        among,
+        depth,
+        alternatives: Vec::new(),
+        lost: Vec::new(),
+    };
     let fields = match schema {
-        Value::Bool(true) => return Ok(Vec::new()),
-        Value::Bool(false) => return Ok(vec![of_types(among, Map::new())]),
+        Value::Bool(true) => return Ok(opposite),
+        Value::Bool(false) => {
+            opposite.alternatives.push(of_types(among, Map::new()));
+            return Ok(opposite);
+        }
         Value::Object(fields) => fields,
         _ => return Err(Undecided("it is no schema".to_owned())),
     };
@@ -52,17 +62,10 @@ fn negate_below(
             "the schema leads too deep to be negated".to_owned(),
         ));
     }
-    let mut opposite = Opposite {
-        document,
-        among,
-        depth,
-        alternatives: Vec::new(),
-        lost: Vec::new(),
-    };
     for (key, argument) in fields {
         opposite.add_keyword(key, argument, fields);
     }
-    opposite.finished()
+    Ok(opposite)
 }
 
 /// A schema of these types with these keywords.
@@ -88,8 +91,11 @@ struct Opposite<'a> {
 }
 
 impl Opposite<'_> {
-    fn finished(self) -> Result<Vec<Value>, Undecided> {
-        for (types, reason) in self.lost {
+    /// The alternatives. Of a part of a value, those of some types are enough: what is lost with the others is a part
+    /// of what a type leaves.
+    fn finished(self, part: bool) -> Result<Vec<Value>, Undecided> {
+        let enough = part && !self.alternatives.is_empty();
+        for (types, reason) in self.lost.into_iter().filter(|_| !enough) {
             let others = self.alternatives.iter();
             let mut others = others.map(|schema| self.document.types(schema));
             if !others.any(|other| other.meets(types)) {
@@ -119,7 +125,12 @@ impl Opposite<'_> {
     }
 
     fn below(&self, schema: &Value, among: Types) -> Result<Vec<Value>, Undecided> {
-        negate_below(self.document, schema, among, self.depth + 1)
+        negate_below(self.document, schema, among, self.depth + 1)?.finished(false)
+    }
+
+    /// The opposite of the schema of a member or an item.
+    fn within(&self, schema: &Value) -> Result<Vec<Value>, Undecided> {
+        negate_below(self.document, schema, Types::ALL, self.depth + 1)?.finished(true)
     }
 
     fn add_keyword(&mut self, key: &str, argument: &Value, fields: &Map<String, Value>) {
@@ -148,7 +159,10 @@ impl Opposite<'_> {
                 Complement::Empty => {}
                 Complement::Unknown => self.lose(Types::STRING, key),
             },
-            "format" => self.lose(Types::STRING, key),
+            "format" => match strings::without_format(argument.as_str().unwrap_or_default()) {
+                Some(pattern) => self.add(Types::STRING, json!({"pattern": pattern})),
+                None => self.lose(Types::STRING, key),
+            },
             "multipleOf" | "exclusiveMinimum" | "exclusiveMaximum" => self.lose(Types::NUMBER, key),
             "required" => {
                 for name in argument
@@ -288,7 +302,7 @@ impl Opposite<'_> {
             return;
         }
         let negated = match key {
-            "properties" => self.below(argument, Types::ALL),
+            "properties" => self.within(argument),
             _ => self.below(argument, Types::OBJECT),
         };
         match negated {
@@ -309,7 +323,7 @@ impl Opposite<'_> {
 
     /// An object that breaks the rule about members with such names; one of these members alone.
     fn add_matching(&mut self, pattern: &str, schema: &Value) {
-        match self.below(schema, Types::ALL) {
+        match self.within(schema) {
             Ok(ways) if ways.is_empty() => {}
             Ok(ways) => self.add(
                 Types::OBJECT,
@@ -358,7 +372,7 @@ impl Opposite<'_> {
                 return self.lose(Types::ARRAY, key);
             }
             ("contains", schema) => {
-                return match self.below(schema, Types::ALL) {
+                return match self.within(schema) {
                     Ok(ways) if ways.is_empty() => self.add(Types::ARRAY, json!({"maxItems": 0})),
                     Ok(ways) => self.add(Types::ARRAY, json!({"items": any_of(ways)})),
                     Err(_) => self.lose(Types::ARRAY, key),
@@ -374,7 +388,7 @@ impl Opposite<'_> {
             }
             // The first item may be of another kind than all of them are.
             (_, schema) if !fields.contains_key("prefixItems") => {
-                return match self.below(schema, Types::ALL) {
+                return match self.within(schema) {
                     Ok(ways) if ways.is_empty() => {}
                     Ok(ways) => {
                         self.add(
@@ -388,7 +402,7 @@ impl Opposite<'_> {
             _ => return self.lose(Types::ARRAY, key),
         };
         for (index, schema) in list.iter().enumerate() {
-            match self.below(schema, Types::ALL) {
+            match self.within(schema) {
                 Ok(ways) if ways.is_empty() => {}
                 Ok(ways) => {
                     let mut items = vec![json!(true); index];

@@ -75,6 +75,20 @@ fn rest_of(words: &[&[char]]) -> String {
     ways.join("|")
 }
 
+/// A pattern that no text of a format has, and many others do.
+pub(super) fn without_format(format: &str) -> Option<&'static str> {
+    Some(match format {
+        "date-time" | "date" | "time" => r"^(?:[^0-9][\s\S]*)?$",
+        "duration" => r"^(?:[^P][\s\S]*)?$",
+        "email" => "^[^@]*$",
+        "hostname" => "[ :/@]",
+        "ipv4" => "[^0-9.]",
+        "ipv6" | "uri" => "^[^:]*$",
+        "uuid" => "[^0-9A-Fa-f-]",
+        _ => return None,
+    })
+}
+
 fn escaped(letter: char) -> String {
     format!("\\x{{{:x}}}", u32::from(letter))
 }

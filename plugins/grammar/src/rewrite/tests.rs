@@ -83,5 +83,7 @@ fn many_options_end() {
     let wide: Vec<Value> = (0..30)
         .map(|index| json!({"properties": {format!("a{index}"): {"type": "string"}, format!("b{index}"): {"type": "string"}}}))
         .collect();
-    assert!(refusal(json!({"oneOf": wide})).reason.contains("overlap"));
+    // They overlap in more ways than are kept.
+    let kept = rewritten(&json!({"oneOf": wide})).unwrap();
+    assert!(kept.to_string().len() < 1 << 20);
 }

@@ -5,7 +5,7 @@ mod callers;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use mortise_policy::decide::{self, Allow, Decision, Deny, Facts, Host, Verdict};
+use mortise_policy::decide::{self, Allow, Decision, Deny, Facts, Host, Verdict, Withdrawal};
 use mortise_policy::settings::Settings;
 use sha2::{Digest, Sha256};
 
@@ -36,24 +36,38 @@ impl Ledger {
     }
 }
 
-impl Host for Ledger {
-    fn take(&self, bucket: &str, cost: u64, capacity: u64, period_ms: u64) -> Verdict {
-        let level = self.level(bucket, capacity, period_ms);
-        let allowed = level >= cost as f64 && level >= 0.0;
-        if allowed {
-            self.buckets.borrow_mut().get_mut(bucket).unwrap().0 -= cost as f64;
-        }
-        let left = if allowed { level - cost as f64 } else { level };
-        let missing = (cost as f64 - level).max(-level).max(0.0);
+impl Ledger {
+    /// What a bucket has, and whether the cost could be taken. No two withdrawals are from one bucket.
+    fn ask(&self, one: &Withdrawal<'_>) -> Verdict {
+        let level = self.level(one.bucket, one.capacity, one.period_ms);
+        let allowed = level >= one.cost as f64 && level >= 0.0;
+        let missing = (one.cost as f64 - level).max(-level).max(0.0);
         Verdict {
             allowed,
-            remaining: left.max(0.0) as u64,
+            remaining: level.max(0.0) as u64,
             retry_after_ms: if allowed {
                 0
             } else {
-                (missing * period_ms as f64 / capacity as f64).ceil() as u64
+                (missing * one.period_ms as f64 / one.capacity as f64).ceil() as u64
             },
         }
+    }
+}
+
+impl Host for Ledger {
+    fn take_all(&self, withdrawals: &[Withdrawal<'_>]) -> Vec<Verdict> {
+        let verdicts: Vec<Verdict> = withdrawals.iter().map(|one| self.ask(one)).collect();
+        if verdicts.iter().any(|verdict| !verdict.allowed) {
+            return verdicts;
+        }
+        let taken = withdrawals.iter().zip(verdicts).map(|(one, verdict)| {
+            self.buckets.borrow_mut().get_mut(one.bucket).unwrap().0 -= one.cost as f64;
+            Verdict {
+                remaining: verdict.remaining - one.cost,
+                ..verdict
+            }
+        });
+        taken.collect()
     }
 
     fn adjust(&self, bucket: &str, delta: i64, capacity: u64, period_ms: u64) {

@@ -2,13 +2,14 @@
 //! `stream::open(&setup, async |text| Format::QwenCoder.read(text).await)`.
 
 mod channels;
+mod described;
 mod json;
 mod literals;
 mod spec;
 mod table;
 mod tags;
 
-pub use spec::{Python, Spec, Tags, Typing, Writing, Written};
+pub use spec::{Described, JsonCalls, Python, Spec, Tags, Typing, Writing, Written};
 pub use table::Format;
 
 use crate::Model;
@@ -27,13 +28,16 @@ pub enum Sign {
 }
 
 impl Format {
-    /// All formats, the particular before the general.
+    /// All formats that are listed, the particular before the general.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|(format, _)| *format)
     }
 
     /// Its specification.
     pub fn spec(self) -> &'static Spec {
+        if let Self::Described(described) = self {
+            return &described.spec;
+        }
         let mut rows = TABLE.iter();
         rows.find(|(format, _)| *format == self)
             .map_or(&spec::USUAL, |(_, spec)| spec)
@@ -97,6 +101,7 @@ impl Format {
     pub async fn read_calls(self, text: &mut Text) {
         let keys = CallKeys::default();
         match self {
+            Self::Described(described) => described::read(text, described).await,
             Self::Harmony => channels::harmony(text).await,
             Self::Inkling => channels::inkling(text).await,
             Self::DeepSeek | Self::DeepSeekV3 => json::deepseek(text).await,

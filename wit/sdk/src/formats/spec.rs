@@ -1,7 +1,9 @@
 //! Specification of a format: its signs in a model's files, and its writing.
 
+use crate::stream::CallKeys;
+
 /// Description of a format. Its reader and the grammar that forces calls are made from the same marks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
     /// Name by which settings choose it, such as `qwen-coder`.
     pub name: &'static str,
@@ -56,7 +58,7 @@ impl Spec {
 }
 
 /// Writing of the calls of a format, to which a grammar holds the model.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writing {
     /// The arguments are one JSON object.
     Json(Written),
@@ -69,7 +71,7 @@ pub enum Writing {
 }
 
 /// Calls whose arguments are JSON.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// Marks around all calls.
     pub section: (&'static str, &'static str),
@@ -91,7 +93,7 @@ pub enum Typing {
 }
 
 /// Calls whose arguments stand between tags. Blanks may stand between all of them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tags {
     /// Marks around calls, those that are written first; empty if there are none.
     pub sections: &'static [(&'static str, &'static str)],
@@ -113,12 +115,45 @@ pub struct Tags {
 }
 
 /// Calls of Python's kind.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Python {
     /// Marks around the calls, brackets included.
     pub section: (&'static str, &'static str),
     /// Text between two calls.
     pub between: &'static str,
+}
+
+/// A format of which marks tell all: neither its reader nor the grammar that forces its calls needs code of its own.
+/// Made where a model's files show a format that nobody has listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Described {
+    /// Marks of the format.
+    pub spec: Spec,
+    /// Reading of a call whose arguments are JSON.
+    pub call: JsonCalls,
+}
+
+/// Reading of calls whose arguments are JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonCalls {
+    /// Name and arguments stand in one object, or in objects of a list.
+    Object {
+        /// Text before an object; empty if nothing is.
+        open: &'static str,
+        /// Text behind an object.
+        close: &'static str,
+        /// Keys of the objects.
+        keys: CallKeys,
+    },
+    /// The name stands between marks, and the arguments behind it.
+    Named {
+        /// Text before the name.
+        open: &'static str,
+        /// Text between the name and the arguments; empty if the arguments follow at once.
+        middle: &'static str,
+        /// Text behind the arguments.
+        close: &'static str,
+    },
 }
 
 /// Values of most formats.

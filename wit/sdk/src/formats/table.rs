@@ -1,7 +1,7 @@
 //! Formats that are known, with the marks of each. The first that a model's files tell of is its format, so the
 //! particular come before the general.
 
-use super::spec::{Python, Spec, Tags, Typing, USUAL, Writing, Written};
+use super::spec::{Described, Python, Spec, Tags, Typing, USUAL, Writing, Written};
 
 macro_rules! formats {
     ($($format:ident $name:literal $about:literal { $($field:ident: $value:expr,)* })*) => {
@@ -9,6 +9,8 @@ macro_rules! formats {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Format {
             $(#[doc = $about] $format,)*
+            /// A format that is not listed, and of which marks tell all.
+            Described(&'static Described),
         }
 
         #[allow(clippy::needless_update)] // Some rows say everything.

@@ -7,7 +7,7 @@ use crate::json::{Scanner, Step};
 use crate::tools::{Arguments, Tool};
 
 /// The keys of a call that is written as one JSON object.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallKeys {
     /// Keys of the name.
     pub name: &'static [&'static str],

@@ -2,7 +2,7 @@
 // results as the models of Hermes and Qwen read them. Rules from the settings, {"rules": "…"}, stand before
 // every conversation.
 
-import { get as settings } from 'mortise:plugin/settings@0.2.0';
+import { get as settings } from 'mortise:plugin/settings@0.3.0';
 
 // What the operator wants said first, if anything.
 let rules;

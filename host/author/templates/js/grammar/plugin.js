@@ -2,8 +2,8 @@
 // other operator. Everything else is unsupported, and a binding with `on_failure = "fallback"` hands it to
 // the grammar that is part of the server.
 
-import { only } from 'mortise:plugin/mask-sink@0.2.0';
-import { get as vocabulary } from 'mortise:plugin/vocabulary@0.2.0';
+import { only } from 'mortise:plugin/mask-sink@0.3.0';
+import { get as vocabulary } from 'mortise:plugin/vocabulary@0.3.0';
 
 // Texts are kept as strings with a character for each byte, since a token need not be valid UTF-8.
 // The token or tokens of each text, the text of each token, and the tokens that end an answer.

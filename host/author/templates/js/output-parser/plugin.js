@@ -2,7 +2,7 @@
 // settings: {"open": "[[", "close": "]]"}. A call of a tool that was not declared, or one whose arguments
 // are no JSON object, stays content, exactly as it was generated.
 
-import { get as settings } from 'mortise:plugin/settings@0.2.0';
+import { get as settings } from 'mortise:plugin/settings@0.3.0';
 
 const markers = { open: '[[', close: ']]' };
 

@@ -1,7 +1,7 @@
 // A policy: it refuses callers of some tenants and lets all others pass. A caller says in the header
 // `x-tenant` whom it belongs to; the settings say who is refused: {"blocked": ["acme"]}.
 
-import { get as settings } from 'mortise:plugin/settings@0.2.0';
+import { get as settings } from 'mortise:plugin/settings@0.3.0';
 
 // Tenants that are refused.
 let blocked = [];
@@ -30,7 +30,7 @@ export const policy = {
     }
     const principal = { subject: tenant ?? 'anonymous', tenant, labels: [] };
     const all = { tag: 'all' };
-    const val = { principal, priority: 0, tools: all, serverTools: all, headers: [] };
+    const val = { principal, priority: 0, tools: all, serverTools: all, headers: [], rewrites: [] };
     return { tag: 'allow', val };
   },
 

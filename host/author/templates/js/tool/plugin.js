@@ -1,7 +1,7 @@
 // A tool: it counts what a text has, since language models are bad at counting. The model calls
 // `count_text` with a text; the settings may bound the text: {"max_bytes": 1000}.
 
-import { get as settings } from 'mortise:plugin/settings@0.2.0';
+import { get as settings } from 'mortise:plugin/settings@0.3.0';
 
 const parameters = {
   type: 'object',

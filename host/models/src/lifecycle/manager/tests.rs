@@ -39,6 +39,8 @@ impl LoadModel for FakeLoader {
             architecture: String::new(),
             generator: None,
             embedder: None,
+            reranker: None,
+            loaded_at: std::time::Instant::now(),
         })
     }
 

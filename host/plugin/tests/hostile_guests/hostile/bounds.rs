@@ -30,7 +30,7 @@ pub(super) fn time() -> Vec<Case> {
             "asks the host for its settings in an endless loop",
             "`deadline`",
             template()
-                .import("(import \"mortise:plugin/settings@0.2.0\" \"get\" (func $get (param i32)))")
+                .import("(import \"mortise:plugin/settings@0.3.0\" \"get\" (func $get (param i32)))")
                 // Always to the same place, or its memory would be full before its time is over.
                 .realloc(&format!("(i32.const {LISTS})"))
                 .body("render", &format!("(loop (call $get (i32.const {RESULT})) (br 0)) unreachable")),
@@ -39,14 +39,14 @@ pub(super) fn time() -> Vec<Case> {
             "loops when its matchers are dropped",
             ANSWERED,
             Forged::new(Kind::Grammar).declare(
-                "(func (export \"mortise:plugin/grammar@0.2.0#[dtor]matcher\") (param i32) (loop (br 0)))",
+                "(func (export \"mortise:plugin/grammar@0.3.0#[dtor]matcher\") (param i32) (loop (br 0)))",
             ),
         ),
         forged(
             "traps when its sessions are dropped",
             ANSWERED,
             Forged::new(Kind::OutputParser).declare(
-                "(func (export \"mortise:plugin/output-parser@0.2.0#[dtor]session\") (param i32) unreachable)",
+                "(func (export \"mortise:plugin/output-parser@0.3.0#[dtor]session\") (param i32) unreachable)",
             ),
         ),
         Case {

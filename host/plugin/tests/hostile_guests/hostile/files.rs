@@ -130,7 +130,7 @@ fn foreign() -> Vec<Case> {
         file(
             "imports the plugin of somebody else",
             "refused: not grantable",
-            || Forged::new(Kind::ChatTemplate).importing("mortise:plugin/policy@0.2.0"),
+            || Forged::new(Kind::ChatTemplate).importing("mortise:plugin/policy@0.3.0"),
         ),
         file("imports sockets", "refused: not grantable", || {
             Forged::new(Kind::ChatTemplate).importing("wasi:sockets/tcp@0.2.6")
@@ -138,7 +138,7 @@ fn foreign() -> Vec<Case> {
         file(
             "is built for a version that never was",
             "refused: another version",
-            || renamed(&sound(), "@0.2.0", "@0.3.0"),
+            || renamed(&sound(), "@0.3.0", "@0.4.0"),
         ),
     ]
 }
@@ -205,10 +205,13 @@ fn unsupported() -> Vec<Case> {
     };
     vec![
         module("has a memory of 64 bits", "(module (memory i64 1))"),
-        module(
-            "has two memories in one module",
-            "(module (memory 1) (memory 1))",
-        ),
+        Case {
+            outcome: "refused: too many memories in one module",
+            ..module(
+                "has two memories in one module",
+                "(module (memory 1) (memory 1))",
+            )
+        },
         module(
             "shares a memory between threads",
             "(module (memory 1 1 shared))",

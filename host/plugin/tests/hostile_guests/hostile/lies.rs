@@ -6,9 +6,9 @@ use super::{ANSWERED, Attack, Case, forged, observe};
 use crate::forged::{Forged, LISTS, NOWHERE, RESULT, ZEROS, words};
 
 const LOG: &str =
-    "(import \"mortise:plugin/host@0.2.0\" \"log\" (func $log (param i32 i32 i32 i32 i32)))";
+    "(import \"mortise:plugin/host@0.3.0\" \"log\" (func $log (param i32 i32 i32 i32 i32)))";
 const COUNT: &str =
-    "(import \"mortise:plugin/host@0.2.0\" \"count\" (func $count (param i32 i32 i64)))";
+    "(import \"mortise:plugin/host@0.3.0\" \"count\" (func $count (param i32 i32 i64)))";
 
 /// A prompt whose list of segments is this.
 fn prompt(address: u32, length: u32) -> Forged {
@@ -165,7 +165,7 @@ pub(super) fn borders() -> Vec<Case> {
             "has its settings written outside of its memory",
             "`trap`",
             template()
-                .import("(import \"mortise:plugin/settings@0.2.0\" \"get\" (func $get (param i32)))")
+                .import("(import \"mortise:plugin/settings@0.3.0\" \"get\" (func $get (param i32)))")
                 .body("render", &format!("(call $get (i32.const -16)) (i32.const {ZEROS})")),
         ),
         forged(

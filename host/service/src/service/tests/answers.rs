@@ -140,6 +140,7 @@ async fn choices_are_merged_fairly() {
                 assert_eq!(finished, 4);
                 assert_eq!(usage.completion_tokens as usize, order.len());
             }
+            Event::Prompt { tokens, .. } => panic!("{tokens:?}"),
             Event::ServerToolCall { call, .. } => panic!("{call:?}"),
             Event::Failed(error) => panic!("{error}"),
         }

@@ -20,7 +20,7 @@ fn service(policies: Vec<Arc<dyn DecidePolicy>>) -> Service {
         ..ServiceConfig::default()
     };
     let models = vec![model(says("hello the world"))];
-    Service::new(config, models, policies, &[]).expect("a good setup")
+    Service::new(config, models, policies, &[], Vec::new()).expect("a good setup")
 }
 
 fn asked() -> RequestFields {
@@ -93,7 +93,7 @@ async fn feature_k3_other_plugins_and_models_empty_the_cache() {
     assert_eq!(service.response_cache().entries, 1);
     let models = vec![model(says("hello the world"))];
     service
-        .replace(models, Vec::new(), &[])
+        .replace(models, Vec::new(), &[], Vec::new())
         .expect("a good set");
     assert_eq!(service.response_cache().entries, 0);
     assert_eq!(came(&service, asked()).await.0, Some(CacheUse::Miss));

@@ -48,6 +48,7 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
     described.embedder = Some(TextEmbedder {
         runtime: busy,
         tokenizer,
+        prompts: Arc::default(),
     });
     described.generator = None;
     let service = service(served, Vec::new());
@@ -63,8 +64,7 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
     let request = EmbeddingRequest {
         model: "demo".to_owned(),
         inputs: vec![EmbeddingInput::Text("hello".to_owned())],
-        dimensions: None,
-        truncate: false,
+        ..EmbeddingRequest::default()
     };
     match service.embed(&call(), request).await {
         Err(error) => error,

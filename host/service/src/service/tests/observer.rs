@@ -4,8 +4,8 @@ use std::time::Duration;
 use crate::fakes::{ask, call, chat, model, says};
 use crate::observer::ModelObserver;
 use crate::{
-    FinishReason, Observer, Outcome, Request, RequestFields, Service, ServiceConfig, ServiceError,
-    Summary, ToolRun, Usage,
+    FinishReason, GuardedPart, Observer, Outcome, Request, RequestFields, Service, ServiceConfig,
+    ServiceError, Summary, ToolRun, Usage,
 };
 
 /// Records every report.
@@ -54,6 +54,8 @@ impl ModelObserver for Recorder {
 
     fn tool_ran(&self, _: &ToolRun<'_>) {}
 
+    fn refused_by(&self, _: &str, _: GuardedPart) {}
+
     fn ended(&self, summary: &Summary<'_>) {
         let ended = (summary.outcome, summary.usage, summary.first_token);
         self.with(|record| record.ended.push(ended));
@@ -67,7 +69,7 @@ fn observed() -> (Recorder, Service) {
         ..ServiceConfig::default()
     };
     let models = vec![model(says("hello the world"))];
-    let service = Service::new(config, models, Vec::new(), &[]).expect("a good setup");
+    let service = Service::new(config, models, Vec::new(), &[], Vec::new()).expect("a good setup");
     (recorder, service)
 }
 

@@ -182,7 +182,7 @@ async fn unknown_models_are_refused_after_the_policies() {
     rename(&mut served, "real", &["alias"]);
     let policy = FakePolicy::new(Ok(allow()));
     let chain = vec![policy.clone() as Arc<dyn DecidePolicy>];
-    let service = Service::new(config, vec![served], chain, &[]).expect("a good setup");
+    let service = Service::new(config, vec![served], chain, &[], Vec::new()).expect("a good setup");
     let error = ask(&service, chat("hi")).await.expect_err("unknown");
     assert!(
         matches!(error, ServiceError::ModelNotFound { available, .. } if available == ["real"])

@@ -155,7 +155,9 @@ async fn j8_a_thousand_swaps_under_load_drop_and_mix_up_nothing() {
     let base = model(script());
     let service = Arc::new(service(base.clone(), Vec::new()));
     let (models, policies) = set(&base, 0, &open);
-    service.replace(models, policies, &[]).expect("a good set");
+    service
+        .replace(models, policies, &[], Vec::new())
+        .expect("a good set");
     let over = Arc::new(AtomicBool::new(false));
     // Each answer lets one swap happen, so that swaps meet requests however fast either is.
     let answered = Arc::new(Semaphore::new(0));
@@ -179,7 +181,9 @@ async fn j8_a_thousand_swaps_under_load_drop_and_mix_up_nothing() {
         .collect();
     for number in 1..=1000 {
         let (models, policies) = set(&base, number, &open);
-        service.replace(models, policies, &[]).expect("a good set");
+        service
+            .replace(models, policies, &[], Vec::new())
+            .expect("a good set");
         answered.acquire().await.expect("open").forget();
         let failed = callers.iter().find(|caller| caller.is_finished());
         assert!(failed.is_none(), "a caller has given up");
@@ -199,14 +203,18 @@ async fn a_request_ends_with_the_plugins_that_it_began_with() {
     let service = service(base.clone(), Vec::new());
     let (models, policies) = set(&base, 0, &open);
     let kept = Arc::downgrade(&policies[0]);
-    service.replace(models, policies, &[]).expect("a good set");
+    service
+        .replace(models, policies, &[], Vec::new())
+        .expect("a good set");
     let request = Request::check(chat("hi")).expect("good");
     let answer = service
         .start(crate::fakes::call(), request)
         .await
         .expect("starts");
     let (models, policies) = set(&base, 1, &open);
-    service.replace(models, policies, &[]).expect("a good set");
+    service
+        .replace(models, policies, &[], Vec::new())
+        .expect("a good set");
     assert!(kept.upgrade().is_some(), "the answer still needs its set");
     assert_eq!(collect(answer).await.choices[0].content, "0: even");
     service.settle().await;
@@ -221,7 +229,7 @@ async fn a_set_that_makes_no_sense_changes_nothing() {
     let service = service(base.clone(), Vec::new());
     let twice = vec![base.clone(), base];
     service
-        .replace(twice, Vec::new(), &[])
+        .replace(twice, Vec::new(), &[], Vec::new())
         .expect_err("two models of one name");
     ask(&service, chat("hi")).await.expect("the old set serves");
 }

@@ -40,6 +40,7 @@ fn narrower() -> Allowance {
         max_tokens: Some(5),
         headers: vec![("x-second".to_owned(), "2".to_owned())],
         lease: Some("second".to_owned()),
+        rewrites: Vec::new(),
         tools: ToolGrant::Only(vec!["nuke".to_owned(), "add".to_owned()]),
         server_tools: ToolGrant::Only(Vec::new()),
     }

@@ -126,7 +126,7 @@ fn service(model: ServedModel, tools: &Arc<FakeTools>, limits: ToolLimits) -> Se
         ..ServiceConfig::default()
     };
     let tools: Arc<dyn RunTool> = Arc::clone(tools) as _;
-    Service::new(config, vec![model], Vec::new(), &[tools]).expect("a good setup")
+    Service::new(config, vec![model], Vec::new(), &[tools], Vec::new()).expect("a good setup")
 }
 
 async fn answer(
@@ -483,7 +483,13 @@ async fn names_that_stand_for_no_tool_are_refused() {
 #[tokio::test]
 async fn two_plugins_cannot_offer_tools_of_one_name() {
     let tools: [Arc<dyn RunTool>; 2] = [FakeTools::new(true), FakeTools::new(true)];
-    let made = Service::new(ServiceConfig::default(), Vec::new(), Vec::new(), &tools);
+    let made = Service::new(
+        ServiceConfig::default(),
+        Vec::new(),
+        Vec::new(),
+        &tools,
+        Vec::new(),
+    );
     let error = made.err().expect("a refusal");
     assert!(matches!(error, SetupError::Tools(_)), "{error}");
 }

@@ -49,7 +49,8 @@ async fn tenants_share_the_engine_and_not_what_is_cached() {
             share_prefixes,
             ..ServiceConfig::default()
         };
-        let service = Service::new(config, vec![served], vec![policy], &[]).expect("a service");
+        let service =
+            Service::new(config, vec![served], vec![policy], &[], Vec::new()).expect("a service");
         let fields = RequestFields {
             fairness_key: key.map(str::to_owned),
             ..chat("hi")

@@ -1,0 +1,271 @@
+//! Guardrails: what is asked and answered, looked at by a plugin.
+
+use std::sync::Arc;
+
+use wasmtime::component::ResourceAny;
+
+use crate::handle::Handle;
+use crate::pool::Lease;
+use crate::versions::{GuardrailExports, convert};
+use crate::{
+    AnswerPart, Binding, CallContext, Component, Fault, Finish, GuardContext, GuardTraits,
+    GuardVerdict, LoadError, PluginError, PluginHost,
+};
+
+/// Longest code of a refusal, which becomes a label of metrics.
+const MAX_VERDICT_CODE_BYTES: usize = 64;
+
+/// Longest text of a refusal that the caller is told.
+const MAX_VERDICT_MESSAGE_BYTES: usize = 1024;
+
+/// A guardrail with its settings.
+#[derive(Clone)]
+pub struct Guardrail {
+    handle: Handle<GuardrailExports>,
+    traits: GuardTraits,
+}
+
+impl Guardrail {
+    /// Bind a component, preparing a first instance and asking for its traits. Needs a tokio
+    /// runtime with time.
+    ///
+    /// # Errors
+    /// When the component is no guardrail, does not fit, refuses its settings, or looks at nothing.
+    pub async fn bind(
+        host: &PluginHost,
+        component: &Arc<Component>,
+        binding: Binding,
+    ) -> Result<Self, LoadError> {
+        let handle = Handle::bind(host, component, binding).await?;
+        let traits = describe(&handle).await;
+        let traits = traits.map_err(|source| LoadError::Prepare {
+            origin: component.label(),
+            source: Box::new(source),
+        })?;
+        Ok(Self { handle, traits })
+    }
+
+    /// The component behind this handle.
+    pub fn component(&self) -> &Arc<Component> {
+        self.handle.component()
+    }
+
+    /// Parts that it looks at.
+    pub fn traits(&self) -> GuardTraits {
+        self.traits
+    }
+
+    /// Verdict on the messages of a request: a JSON array of messages, or a JSON string, the prompt.
+    ///
+    /// # Errors
+    /// When the plugin fails. The caller must not take that for consent.
+    pub async fn check_input(
+        &self,
+        context: &CallContext,
+        told: &GuardContext,
+        messages: &str,
+    ) -> Result<GuardVerdict, PluginError> {
+        self.handle
+            .call(
+                context,
+                "guardrail.check-input",
+                self.handle.deadlines().check_ms,
+                async |exports, store| {
+                    let told = convert::guard_context(&context.request_id, told);
+                    let said = exports.check_input.call(store, (&told, messages)).await?;
+                    Ok(said.map(convert::guard_verdict))
+                },
+                |verdict, _| match verdict {
+                    GuardVerdict::Undecided | GuardVerdict::Replace(_) => {
+                        Err(Fault::InvalidResult(
+                            "said of an input that it neither passes nor is refused".to_owned(),
+                        ))
+                    }
+                    verdict => check(verdict, false),
+                },
+            )
+            .await
+    }
+
+    /// Open a session for one choice; `None` if nothing in it is to be looked at. The session keeps
+    /// an instance to itself.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    pub async fn open(
+        &self,
+        context: &CallContext,
+        told: &GuardContext,
+    ) -> Result<Option<GuardSession>, PluginError> {
+        let opened = self.handle.open(
+            context,
+            "guardrail.open",
+            self.handle.deadlines().check_ms,
+            async |exports, store| {
+                let told = convert::guard_context(&context.request_id, told);
+                exports.open.call(store, (&told,)).await
+            },
+            |session, _| Ok(session),
+        );
+        let (session, lease) = opened.await?;
+        Ok(session.map(|session| GuardSession {
+            open: Some((lease, session)),
+            context: context.clone(),
+            holds: told.holds,
+            replaceable: false,
+        }))
+    }
+}
+
+async fn describe(handle: &Handle<GuardrailExports>) -> Result<GuardTraits, PluginError> {
+    handle
+        .call(
+            &CallContext::new("-"),
+            "guardrail.describe",
+            handle.deadlines().check_ms,
+            async |exports, store| {
+                let (traits,) = exports.describe.call_async(store, ()).await?;
+                Ok(Ok(convert::guard_traits(traits)))
+            },
+            |traits, _| match traits == GuardTraits::default() {
+                true => Err(Fault::InvalidResult("looks at nothing".to_owned())),
+                false => Ok(traits),
+            },
+        )
+        .await
+}
+
+/// One choice being looked at.
+pub struct GuardSession {
+    /// `None` once closed.
+    open: Option<(Lease<GuardrailExports>, ResourceAny)>,
+    context: CallContext,
+    /// Text waits for the verdict.
+    holds: bool,
+    /// The part that was handed over last is one whose text may be replaced.
+    replaceable: bool,
+}
+
+impl GuardSession {
+    /// Hand over the next text of a part, of which the last `held` bytes before it are held back. After an
+    /// error the session is over.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    pub async fn feed(
+        &mut self,
+        part: &AnswerPart,
+        text: &str,
+        held: u32,
+    ) -> Result<GuardVerdict, PluginError> {
+        self.replaceable = self.holds && !matches!(part, AnswerPart::CallArguments { .. });
+        let replaceable = self.replaceable;
+        let Some((lease, session)) = self.open.as_mut() else {
+            return Ok(GuardVerdict::Pass);
+        };
+        let session = *session;
+        let deadline_ms = lease.pool().grants().limits.deadlines.feed_ms;
+        lease
+            .call(
+                &self.context,
+                "guardrail.feed",
+                deadline_ms,
+                async |exports, store| {
+                    let part = convert::answer_part(part);
+                    let fed = (session, &part, text, held);
+                    let said = exports.feed.call(store, fed).await?;
+                    Ok(said.map(convert::guard_verdict))
+                },
+                |verdict, _| check(verdict, replaceable),
+            )
+            .await
+    }
+
+    /// The choice has ended: the last verdict, for which `held` bytes of the last part are held back.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    pub async fn close(mut self, reason: Finish, held: u32) -> Result<GuardVerdict, PluginError> {
+        let replaceable = self.replaceable;
+        let Some((lease, session)) = self.open.as_mut() else {
+            return Ok(GuardVerdict::Pass);
+        };
+        let session = *session;
+        let deadline_ms = lease.pool().grants().limits.deadlines.close_ms;
+        lease
+            .call(
+                &self.context,
+                "guardrail.close",
+                deadline_ms,
+                async |exports, store| {
+                    let reason = convert::finish(reason);
+                    let said = exports.close.call(store, (session, reason, held)).await?;
+                    Ok(said.map(convert::guard_verdict))
+                },
+                |verdict, _| check(verdict, replaceable),
+            )
+            .await
+    }
+}
+
+impl Drop for GuardSession {
+    fn drop(&mut self) {
+        if let Some((mut lease, session)) = self.open.take() {
+            lease.release(vec![session]);
+        }
+    }
+}
+
+/// Hold a verdict to the contract.
+fn check(verdict: GuardVerdict, replaceable: bool) -> Result<GuardVerdict, Fault> {
+    match verdict {
+        GuardVerdict::Replace(_) if !replaceable => Err(Fault::InvalidResult(
+            "replaced text that is not held back, or arguments of a call".to_owned(),
+        )),
+        GuardVerdict::Refuse(mut refusal) => {
+            let plain =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            let code = &refusal.code;
+            if code.is_empty() || code.len() > MAX_VERDICT_CODE_BYTES || !code.bytes().all(plain) {
+                return Err(Fault::InvalidResult(format!(
+                    "refused with a code that is not 1 to {MAX_VERDICT_CODE_BYTES} small letters, digits or `_`"
+                )));
+            }
+            let message = &mut refusal.message;
+            message.truncate(message.floor_char_boundary(MAX_VERDICT_MESSAGE_BYTES));
+            Ok(GuardVerdict::Refuse(refusal))
+        }
+        verdict => Ok(verdict),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Refusal;
+
+    fn refuse(code: &str, message: &str) -> GuardVerdict {
+        GuardVerdict::Refuse(Refusal {
+            code: code.to_owned(),
+            message: message.to_owned(),
+        })
+    }
+
+    #[test]
+    fn refusals_are_fit_for_labels_and_bounded() {
+        let sound = refuse("no_swords_2", "no");
+        assert_eq!(check(sound.clone(), false), Ok(sound));
+        for code in ["", "No", "a b", "a\n", "é", &"a".repeat(65)] {
+            assert!(check(refuse(code, ""), true).is_err(), "{code:?}");
+        }
+        let long = check(refuse("c", &"é".repeat(1000)), false);
+        assert_eq!(long, Ok(refuse("c", &"é".repeat(512))));
+    }
+
+    #[test]
+    fn only_text_that_is_held_is_replaced() {
+        let replaced = GuardVerdict::Replace("x".to_owned());
+        assert!(check(replaced.clone(), false).is_err());
+        assert_eq!(check(replaced.clone(), true), Ok(replaced));
+    }
+}

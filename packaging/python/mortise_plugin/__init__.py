@@ -1,0 +1,1 @@
+"""Builds plugins of the mortise inference server: `python -m mortise_plugin build`."""
