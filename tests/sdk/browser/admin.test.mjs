@@ -66,8 +66,8 @@ test("graphs and requests are live, and a request is cancelled", async () => {
 test("models are filtered, loaded with settings, and unloaded", async () => {
   const { page, close } = await signedIn("models");
   await page.fill("#models-filter", "unloaded");
+  await page.waitForFunction(() => document.querySelectorAll("#models-table tbody tr").length === 1);
   await row(page, "models", "other").waitFor();
-  assert.equal(await page.locator("#models-table tbody tr").count(), 1);
   await page.fill("#models-filter", "other");
   await button(page, "Load other").click();
   await page.fill("#field-replicas", "2");
@@ -83,7 +83,7 @@ test("models are filtered, loaded with settings, and unloaded", async () => {
   await button(page, "Load other").click();
   await page.fill("#field-replicas", "two");
   await page.locator("#dialog button[type=submit]").click();
-  assert.match(await page.locator("#dialog .fault").innerText(), /whole number/);
+  await page.locator("#dialog .fault", { hasText: "whole number" }).waitFor();
   await page.keyboard.press("Escape");
   await page.fill("#models-filter", "");
   await button(page, "Rescan folders").click();
