@@ -223,7 +223,7 @@ fn facts() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What is asked, and what is answered, in pieces of any size.
+/// Prompt and answer, the latter in pieces of any size.
 fn answers() -> Vec<(&'static str, Value)> {
     let long = CANARY.repeat(1000);
     let letters: Vec<Value> = CANARY

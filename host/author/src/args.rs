@@ -210,7 +210,7 @@ pub struct PluginPackArgs {
     /// The version that servers tell of
     #[arg(long, value_name = "TEXT")]
     pub plugin_version: Option<String>,
-    /// Where the plugin is written
+    /// File that the plugin is written to
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -221,7 +221,7 @@ pub struct PluginComposeArgs {
     pub outer: PathBuf,
     /// The inner plugin; without it the embedded one of the kind
     pub inner: Option<PathBuf>,
-    /// Where the plugin is written
+    /// File that the plugin is written to
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
 }

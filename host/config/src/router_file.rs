@@ -91,7 +91,7 @@ enum State {
 pub struct ImportedRouter {
     /// The configuration, with the notes as comments.
     pub text: String,
-    /// What is otherwise here than there, each a sentence.
+    /// Differences to the router, each a sentence.
     pub notes: Vec<String>,
 }
 

@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read from bytes, and how many of them.
+    /// Header that is read from bytes, and its length.
     fn of(bytes: &[u8]) -> (io::Result<Option<SocketAddr>>, usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let mut rest = bytes;

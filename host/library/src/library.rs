@@ -33,7 +33,7 @@ pub enum Access {
     /// Nobody: the admin side alone has such routes.
     #[default]
     Off,
-    /// Those who know the key of the admin side.
+    /// Holders of the key of the admin side.
     Operators,
     /// Every caller that may ask for models.
     Callers,

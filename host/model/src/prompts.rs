@@ -46,7 +46,7 @@ pub enum PromptUse {
 pub struct PromptError {
     /// Its name.
     pub name: String,
-    /// Those that there are, or `none`.
+    /// Names that there are, or `none`.
     pub known: String,
 }
 

@@ -84,7 +84,7 @@ pub(super) async fn begin(
     Ok(request.caller.answer(&begun))
 }
 
-/// How far the work has come; a problem where there was none.
+/// Progress of the work; a problem where there was none.
 async fn progress(
     collections: &Arc<Collections>,
     caller: &Caller,
@@ -144,7 +144,7 @@ pub(super) async fn retrieve(
     Ok(response)
 }
 
-/// Somebody who watches the work on a collection.
+/// Watcher of the work on a collection.
 struct Watch {
     collections: Arc<Collections>,
     caller: Caller,

@@ -20,7 +20,7 @@ use crate::limits::{MAX_ENTRY_BYTES, MAX_FILES, MAX_UPLOADS};
 use crate::name::{check_file_name, check_model_name};
 use crate::room::{Promise, Room};
 
-/// What an upload will bring.
+/// Order of an upload: name and size of what comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UploadOrder {
@@ -88,7 +88,7 @@ impl UploadOrder {
 pub struct UploadStatus {
     /// Id of the upload.
     pub id: String,
-    /// What it will bring.
+    /// Order that began it.
     pub order: UploadOrder,
     /// Bytes that have come: where the next chunk begins.
     pub offset: u64,

@@ -41,7 +41,7 @@ impl Words {
     }
 }
 
-/// What is used up first where a text and a word agree.
+/// Side that is used up first where a text and a word agree.
 #[derive(PartialEq)]
 enum Whole {
     Word,
