@@ -1,6 +1,7 @@
 //! Keeps background tasks alive: one that panics or returns is started again.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +56,17 @@ where
     F: FnMut() -> T + Send + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
+    restarted(name, backoff, Box::new(move || Box::pin(make())))
+}
+
+/// A task of any type. The runtime's frame of a task is compiled once for it, not once for each task.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn restarted(
+    name: &'static str,
+    backoff: Backoff,
+    mut make: Box<dyn FnMut() -> Task + Send>,
+) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut next = backoff.first;
         loop {
@@ -87,11 +99,14 @@ pub(crate) async fn must_go_on<F>(name: &'static str, task: F) -> anyhow::Result
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    spawn(name, task).join().await.map_err(anyhow::Error::from)
+    spawn(name, Box::pin(task))
+        .join()
+        .await
+        .map_err(anyhow::Error::from)
 }
 
 /// Start a task, or what panics in its place when a fault is injected.
-fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> Running {
+fn spawn(name: &'static str, task: Task) -> Running {
     Running(tokio::spawn(async move {
         tokio::select! {
             () = task => {}
