@@ -21,6 +21,7 @@ mod faults;
 mod file_search;
 mod files;
 mod gguf;
+mod grpc_traces;
 mod h2;
 mod h2_letter;
 mod hand_over;

@@ -59,6 +59,7 @@ pub(crate) fn metrics() -> Operation {
     reading("/metrics", "getMetrics", summary)
         .refuses(&[404])
         .writes("text/plain")
+        .writes("application/openmetrics-text")
 }
 
 pub(crate) fn plugins() -> Operation {

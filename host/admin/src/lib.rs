@@ -83,8 +83,8 @@ pub struct Admin {
     shape: ProblemShape,
 }
 
-/// Writes the answer with the numbers that Prometheus reads.
-pub type MetricsPage = Box<dyn Fn() -> Response + Send + Sync>;
+/// Writes the answer with the numbers that Prometheus reads, in the format that the headers of the request ask for.
+pub type MetricsPage = Box<dyn Fn(&HeaderMap) -> Response + Send + Sync>;
 
 /// Parts of the server around the admin side.
 pub struct Around {
@@ -309,9 +309,9 @@ async fn audited(admin: &Admin, request: Request, next: Next) -> Response {
 }
 
 /// Numbers as Prometheus reads them.
-async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
     match &admin.metrics {
-        Some(page) => page(),
+        Some(page) => page(&headers),
         None => metrics_elsewhere(METRICS).into_response(),
     }
 }

@@ -328,7 +328,7 @@ impl Running {
         let aliases = Arc::clone(&self.aliases);
         let reload = reloader.on_request();
         let http = Arc::clone(&self.state.http);
-        let numbers: MetricsPage = Box::new(move || http.metrics_page());
+        let numbers: MetricsPage = Box::new(move |headers| http.metrics_page(headers));
         let around = Around {
             identity: Arc::clone(&self.identity),
             auditor: self.audit.auditor(),
