@@ -572,6 +572,9 @@ pub(crate) fn rejected(
             waiting,
             retry_after,
         },
+        SubmitError::ExpectedWait { wait } => ServiceError::Overloaded {
+            seconds: wait.as_secs().saturating_add(1),
+        },
         SubmitError::Stopped => ServiceError::Stopping,
     }
 }
