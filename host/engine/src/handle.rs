@@ -26,7 +26,7 @@ use crate::sequence::Submission;
 use crate::speculator::Speculator;
 use crate::step_loop::{Shared, StepLoop, Submitted};
 use crate::submit_error::SubmitError;
-use crate::tenant_load::{Question, TenantLoad, with_queue};
+use crate::tenant_load::{Question, TenantLoad, sum_tenants};
 use crate::waker::{Stalled, StreamWaker, thread_waker};
 use crate::warm_up::warm_up;
 
@@ -351,7 +351,7 @@ impl EngineHandle {
         let (sender, told) = mpsc::channel();
         self.ask(Question::Tenants(sender));
         let told = told.recv_timeout(TENANTS_TIME).unwrap_or_default();
-        with_queue(&self.shared.queue, told)
+        sum_tenants(told.into_iter().chain(self.shared.queue.tenants()))
     }
 
     /// Have the engine's thread answer a question.

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::queue::Queue;
-
 /// Figures of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantLoad {
@@ -80,9 +78,4 @@ pub(crate) enum Question {
     ClearPrefixes(mpsc::Sender<usize>),
     /// Figures of tenants, but for those of the queue.
     Tenants(mpsc::Sender<Vec<TenantLoad>>),
-}
-
-/// Figures of the queue, with those that the thread told of.
-pub(crate) fn with_queue(queue: &Queue, told: Vec<TenantLoad>) -> Vec<TenantLoad> {
-    sum_tenants(told.into_iter().chain(queue.tenants()))
 }

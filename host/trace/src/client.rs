@@ -16,6 +16,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::timeout;
 
+use crate::answer::Answer;
 use crate::config::{Encoding, TraceConfig};
 use crate::grpc;
 use crate::limits::MAX_ANSWER_BYTES;
@@ -44,16 +45,6 @@ pub(crate) struct Client {
     headers: HeaderMap,
     grpc: bool,
     limit: Duration,
-}
-
-/// Outcome of a request.
-pub(crate) enum Answer {
-    /// The spans were taken; the body says more.
-    Taken(Bytes),
-    /// Not now; the text says why.
-    Later(String, Option<Duration>),
-    /// Not these; the text says why.
-    Refused(String),
 }
 
 impl Client {

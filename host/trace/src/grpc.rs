@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
-use crate::client::Answer;
+use crate::answer::Answer;
 
 /// Path of the call below the collector's address.
 pub(crate) const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";

@@ -4,6 +4,7 @@
 //! collector spans cost nothing: there is none but the one that a caller's `traceparent` names, which goes on to
 //! other servers. Spans name models, tokens, outcomes and errors; never prompts, answers or keys.
 
+mod answer;
 mod client;
 mod config;
 mod encode;
