@@ -68,7 +68,7 @@ pub use self::faults::fault_folder;
 pub use self::health::HealthConfig;
 pub use self::hub::hub_config;
 pub use self::inherited::{Inherited, notify_socket};
-pub use self::layers::config_files;
+pub use self::layers::{config_files, merged_text};
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
 pub use self::listener::{AdminConfig, SocketConfig};
@@ -134,6 +134,18 @@ impl ConfigSource {
     /// Read and check it.
     pub fn load(&self) -> Result<Config, ConfigError> {
         Config::load(&self.files, self.overrides.clone())
+    }
+
+    /// Check a text in the place of the files, as if it lay beside the first of them, and its keys and values.
+    ///
+    /// # Errors
+    /// When it is wrong.
+    pub fn candidate(&self, text: &str) -> Result<(Config, Settings), ConfigError> {
+        let base = self.files.first().and_then(|file| file.parent());
+        let base = base.unwrap_or(Path::new("."));
+        let (raw, table) = layers::of_candidate(text, base)?;
+        let config = Config::check(raw, base, self.overrides.clone())?;
+        Ok((config, Settings::of_table(table)))
     }
 
     /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
