@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use mortise_aot::compile_settings;
+use mortise_aot::{compile_settings, quick_settings};
 use wasmtime::{Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::{HostConfig, LoadError};
@@ -56,6 +56,13 @@ pub(crate) fn create(host: &HostConfig) -> Result<Engine, LoadError> {
     })?;
     start_epochs(&engine, host.fault)?;
     Ok(engine)
+}
+
+/// Make an engine that compiles quickly and runs nothing.
+pub(crate) fn quick() -> Result<Engine, LoadError> {
+    Engine::new(&quick_settings()).map_err(|error| LoadError::Runtime {
+        message: format!("{error:#}"),
+    })
 }
 
 fn pool(host: &HostConfig) -> PoolingAllocationConfig {

@@ -68,6 +68,9 @@ pub struct HostConfig {
     /// Note each millisecond where a running guest is, unless it is an embedded one. It costs some
     /// microseconds each time.
     pub profile: bool,
+    /// Compile large plugins quickly rather than well, for hosts that make a few calls and end. Code that the
+    /// cache has already is taken either way.
+    pub quick: bool,
     /// Keep what each call took, for [`FunctionStats::timings`](crate::FunctionStats::timings).
     pub timings: bool,
     /// Called by the thread that counts epochs, each time; only fault injection has a use for it.
@@ -81,6 +84,7 @@ impl Default for HostConfig {
             cache_dir: None,
             stack_bytes: 1 << 20,
             profile: false,
+            quick: false,
             timings: false,
             fault: None,
         }
