@@ -186,7 +186,7 @@ pub enum Language {
     C,
     /// Python, built with componentize-py.
     Python,
-    /// JavaScript, built with componentize-js.
+    /// JavaScript, built with componentize-qjs.
     Js,
 }
 
@@ -327,7 +327,7 @@ Example:
   mortise plugin test target/wasm32-wasip2/release/my_policy.wasm";
 
 const PLUGIN_PACK_HELP: &str = "\
-Compilers for Rust's wasm32-wasip2, componentize-py and componentize-js make components;
+Compilers for Rust's wasm32-wasip2, componentize-py and componentize-qjs make components;
 others make core modules, which this wraps.
 
 Example:

@@ -1,16 +1,25 @@
-// Entry of the component; nothing in here needs a change. What `plugin.js` throws is told to the host in one
-// line, with its stack behind it: whoever runs the plugin reads both, and callers of the server read neither.
+// Entry of the component. What `plugin.js` throws is told to the host in one line, with its stack behind it: whoever
+// runs the plugin reads both, and callers of the server read neither.
 
-import * as plugin from './plugin.js';
+import { begin } from './globals.js';
+import * as plugin from '../plugin.js';
 
 // Frames of a stack that are told, the innermost ones.
 const FRAMES = 16;
 
+// Frames of the project: those of the entry and behind it are ours.
+function framesOf(error) {
+  const frames = `${error?.stack ?? ''}`.split('\n').map((frame) => frame.trim().replace('(/', '('));
+  const ours = frames.findIndex((frame) => frame.includes('(build/entry.js:'));
+  const own = frames.slice(0, ours < 0 ? frames.length : ours).filter(Boolean);
+  return (own.at(-1) === 'at apply (native)' ? own.slice(0, -1) : own).slice(0, FRAMES);
+}
+
 // One line that says what broke and where, and its stack below.
 function told(error, name) {
-  const own = (frame) => frame && !/@(entry\.js|\/tmp\/|.*initializer\.js)/.test(frame);
-  const frames = `${error?.stack ?? ''}`.split('\n').filter(own).slice(0, FRAMES);
-  const place = /@(.*):\d+$/.exec(frames[0] ?? '')?.[1];
+  const frames = framesOf(error);
+  const places = frames.map((frame) => /\((.*):\d+\)$/.exec(frame)?.[1]);
+  const place = places.find((found) => found !== undefined && !found.startsWith('<'));
   const where = place === undefined ? `in ${name}` : `${place}, in ${name}`;
   return [`${text(error).replaceAll(/\s*\n\s*/g, ' ')} (${where})`, ...frames].join('\n');
 }
@@ -26,8 +35,11 @@ function text(error) {
 // The function, whose exceptions become faults that tell what happened.
 function guarded(call, name) {
   return function (...args) {
+    begin();
     try {
-      return call.apply(this, args);
+      const answer = call.apply(this, args);
+      if (typeof answer?.then === 'function') throw new TypeError('it answered a promise; a plugin answers at once');
+      return answer;
     } catch (error) {
       // A fault that the plugin means.
       if (typeof error?.tag === 'string') throw error;
@@ -60,9 +72,10 @@ function guard(contract) {
   return Object.fromEntries(entries);
 }
 
-export const lifecycle = guard(plugin.lifecycle);
+export const lifecycle = guard(plugin.lifecycle ?? { prepare() {} });
 export const chatTemplate = guard(plugin.chatTemplate);
 export const outputParser = guard(plugin.outputParser);
 export const grammar = guard(plugin.grammar);
 export const policy = guard(plugin.policy);
 export const tool = guard(plugin.tool);
+export const guardrail = guard(plugin.guardrail);
