@@ -67,6 +67,14 @@ fn the_parser_in_c_passes_its_cases() {
     }
 }
 
+#[test]
+fn the_retriever_in_python_passes_its_cases() {
+    if have(&["python3", "make"]) {
+        let name = "contract-clauses-python";
+        build(name, "retriever", "python", "make test", &[]);
+    }
+}
+
 /// A server with this policy, from the code that its test has compiled; `more` are further keys of its
 /// binding, and tables.
 pub(crate) fn serving(file: &Path, settings: &str, more: &str) -> Server {

@@ -26,6 +26,7 @@ fn the_code_on_the_pages_is_that_of_the_projects() {
         "grammar",
         "tool",
         "guardrail",
+        "retriever",
     ] {
         let page = root().join("docs/plugins").join(format!("{kind}.md"));
         let page = std::fs::read_to_string(page).expect("the page");
@@ -121,6 +122,13 @@ fn the_page_on_guardrails_works() {
     let printed = follow("guardrail.md");
     assert!(printed.contains("6 cases passed"), "{printed}");
     assert_eq!(printed.matches("\"refuse\"").count(), 2, "{printed}");
+}
+
+#[test]
+fn the_page_on_retrievers_works() {
+    let printed = follow("retriever.md");
+    assert!(printed.contains("6 cases passed"), "{printed}");
+    assert!(printed.contains("\"When does it end?\""), "{printed}");
 }
 
 /// From an empty folder to a running server that answers 403 to one tenant.

@@ -43,6 +43,7 @@ pub(crate) const SDK: &[File] = sdk![
     "src/output_parser.rs",
     "src/policy.rs",
     "src/prepared.rs",
+    "src/retriever.rs",
     "src/stream/arguments.rs",
     "src/stream/calls.rs",
     "src/stream/mod.rs",
@@ -101,6 +102,15 @@ pub(crate) fn of_kind(kind: Kind) -> &'static [File] {
             "cases/replaces.json",
             "cases/cannot-replace.json",
             "cases/input.json",
+            "cases/wrong-settings.json",
+        ],
+        Kind::Retriever => templates!["retriever":
+            "settings.schema.json",
+            "cases/chunks.json",
+            "cases/long-paragraph.json",
+            "cases/queries.json",
+            "cases/two-of-a-document.json",
+            "cases/no-room.json",
             "cases/wrong-settings.json",
         ],
     }
@@ -193,8 +203,11 @@ pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [File] {
         (Language::Rust, Kind::Grammar) => rust!("grammar"),
         (Language::Rust, Kind::Tool) => rust!("tool"),
         (Language::Rust, Kind::Guardrail) => rust!("guardrail"),
+        (Language::Rust, Kind::Retriever) => rust!("retriever"),
+        (Language::Python, Kind::Retriever) => source!("python", "retriever": "plugin.py"),
         // `project::make` says so.
-        (Language::C | Language::Python | Language::Js, Kind::Guardrail) => &[],
+        (Language::C | Language::Python | Language::Js, Kind::Guardrail)
+        | (Language::C | Language::Js, Kind::Retriever) => &[],
         (Language::C, Kind::Policy) => {
             c!("policy", "policy_plugin.h", "policy_plugin.c")
         }
@@ -248,6 +261,7 @@ mod tests {
             Kind::Grammar,
             Kind::Tool,
             Kind::Guardrail,
+            Kind::Retriever,
         ] {
             let is_schema = |(path, _): &&File| *path == "settings.schema.json";
             let (_, text) = of_kind(kind).iter().find(is_schema).expect("a schema");

@@ -50,7 +50,7 @@ use crate::measure::measure;
 use crate::memory::trim_regularly;
 use crate::operator::Operating;
 use crate::reload::Reloader;
-use crate::serving::{built_in, service_config, serving};
+use crate::serving::{built_in, service_config, serving, set_retriever};
 use crate::sharing::{Shared, start_sharing_store};
 use crate::spending::{Money, accountant, charged};
 use crate::supervise::{must_go_on, supervise};
@@ -495,7 +495,7 @@ async fn open(
         aliases: Arc::clone(&aliases),
         recognise: Arc::new(Callers(Arc::clone(&identity))),
         spend: accountant(money.as_ref(), &kept.counters),
-        built_in_tools: built_in(config.search_tool, &search),
+        built_in_tools: built_in(config.retrieval.search_tool, &search),
         ..service_config(limits, engine, config.names, config.response_cache)
     };
     let service = serving(service, &plugins, &managed)?;
@@ -515,6 +515,7 @@ async fn open(
         config.state.max_file_bytes,
     ));
     search.serve(&state);
+    set_retriever(&state, config.retrieval.retriever)?;
     Ok(Running {
         state,
         live,

@@ -79,6 +79,7 @@ pub use self::persisted::{KeptChange, keep};
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawLog};
 pub use self::registry::registry_credentials;
+pub use self::retrieval::RetrievalConfig;
 pub use self::router_file::{ImportedRouter, import_router};
 pub use self::settings::Settings;
 pub use self::spend::SpendConfig;
@@ -201,8 +202,8 @@ pub struct Config {
     pub audit: AuditConfig,
     /// When parts of the server count as failed.
     pub health: HealthConfig,
-    /// Chats may opt in to the server tool `search`.
-    pub search_tool: bool,
+    /// Searches in what callers have stored.
+    pub retrieval: RetrievalConfig,
     /// Cache of whole answers.
     pub response_cache: CacheConfig,
     /// Numbers and lines about requests.
@@ -378,7 +379,7 @@ impl Config {
             spend: raw.spend.check()?,
             audit: raw.audit.check(base, state.outlives())?,
             health: raw.health.check()?,
-            search_tool: raw.retrieval.search_tool,
+            retrieval: raw.retrieval,
             response_cache: raw.response_cache.check()?,
             metrics: raw
                 .metrics
