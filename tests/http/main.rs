@@ -58,5 +58,8 @@ mod tls;
 mod tokens;
 mod traces;
 mod waiting;
+mod websocket_cases;
+mod websocket_letter;
+mod websocket_texts;
 
 use mortise_test_support as support;

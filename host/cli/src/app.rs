@@ -9,8 +9,8 @@ use mortise_admin::{Admin, Around, MetricsPage};
 use mortise_api::batches::Batches;
 use mortise_api::llm::{self, Llm};
 use mortise_api::{
-    ApiState, Collections, SearchTool, anthropic, batches, files, login, ollama, openai, rerank,
-    responses, resume_collections, vector_stores,
+    ApiState, Collections, SearchTool, anthropic, batches, echo_socket, files, login, ollama,
+    openai, rerank, responses, resume_collections, vector_stores,
 };
 use mortise_author::install_sources;
 use mortise_config::{
@@ -235,6 +235,8 @@ struct Running {
     batch_lines: usize,
     /// The page of the playground is at `/`.
     playground: bool,
+    /// A WebSocket sends back what it gets.
+    websocket_echo: bool,
     metrics: Arc<Metrics>,
 }
 
@@ -389,6 +391,10 @@ impl Running {
         if self.playground {
             dialects.push(mortise_web::api(ELSEWHERE));
         }
+        if self.websocket_echo {
+            let state = Arc::clone(&self.state);
+            dialects.push(echo_socket::api(state, openai::error_body));
+        }
         let http = Arc::clone(&self.state.http);
         let router = router(http, dialects, ELSEWHERE).map_err(anyhow::Error::msg);
         startup.complete(router.context("the routes make no contract")?);
@@ -474,6 +480,7 @@ async fn open(
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
     let (watch, playground) = (plugins.watch, http.playground);
+    let websocket_echo = http.websocket_echo;
     let aliases = start::alias_table(config.aliases, &models)?;
     let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
     kept.audit.follow_models(&models);
@@ -528,6 +535,7 @@ async fn open(
         watch,
         batch_lines: limits.batch_lines,
         playground,
+        websocket_echo,
         metrics,
     })
 }

@@ -242,6 +242,8 @@ pub struct HttpConfig {
     pub drain: Duration,
     /// A page to try models is at `/`.
     pub playground: bool,
+    /// A WebSocket at `/debug/websocket-echo` sends back what it gets.
+    pub websocket_echo: bool,
 }
 
 /// Settings of the command line; each overrides the file.
@@ -494,6 +496,7 @@ fn check_http(server: &RawServer, limits: &limits::RawLimits) -> Result<HttpConf
         },
         drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
         playground: server.playground,
+        websocket_echo: server.websocket_echo,
     })
 }
 
