@@ -60,6 +60,7 @@ mod throughput;
 mod token_spans;
 mod tool_loop;
 mod turns;
+mod uncompiled;
 mod under_way;
 
 pub use admission::{Admission, Call, Granted, account as account_of};
