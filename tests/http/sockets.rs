@@ -72,7 +72,7 @@ impl Socket {
         self.0.write_all(&frame).expect("write a frame");
     }
 
-    fn ask(&mut self, body: &Value) {
+    pub(crate) fn ask(&mut self, body: &Value) {
         self.send(1, body.to_string().as_bytes());
     }
 
@@ -104,12 +104,12 @@ impl Socket {
         String::from_utf8(payload).expect("text")
     }
 
-    fn json(&mut self) -> Value {
+    pub(crate) fn json(&mut self) -> Value {
         serde_json::from_str(&self.text()).expect("JSON")
     }
 
     /// Chunks up to the end.
-    fn chunks(&mut self) -> Vec<Value> {
+    pub(crate) fn chunks(&mut self) -> Vec<Value> {
         let mut chunks = Vec::new();
         loop {
             match self.text().as_str() {
