@@ -281,6 +281,7 @@ async fn observe(
     let version = request.version();
     let head = request.method() == Method::HEAD;
     let id = Arc::clone(&context.id);
+    let traced = guard::given_id(request.headers(), guard::REQUEST_TRACE);
     let origin = state.guard.origin(request.headers());
     let preflight = guard::is_preflight(&request);
     request.extensions_mut().insert(context);
@@ -306,12 +307,7 @@ async fn observe(
     if let Some(origin) = origin {
         guard::add_cors(response.headers_mut(), origin, preflight);
     }
-    if let Ok(value) = HeaderValue::from_str(&id) {
-        if let Some(name) = conventions.id_header {
-            response.headers_mut().insert(name, value.clone());
-        }
-        response.headers_mut().insert("x-request-id", value);
-    }
+    add_ids(&mut response, &id, conventions.id_header, traced);
     if let Some(problem) = response.extensions().get::<Problem>() {
         access.record.error(&problem.code);
     }
@@ -319,6 +315,27 @@ async fn observe(
     // The body of an answer to HEAD is never read.
     access.complete = head;
     finish(response, access, version)
+}
+
+/// Tell the id of a request, under the dialect's own name too, and the caller's name of its trace.
+fn add_ids(
+    response: &mut Response,
+    id: &str,
+    own_name: Option<&'static str>,
+    traced: Option<String>,
+) {
+    let traced = traced
+        .as_deref()
+        .map(|traced| (guard::REQUEST_TRACE, traced));
+    let own = own_name.map(|name| (name, id));
+    for (name, id) in [Some(("x-request-id", id)), own, traced]
+        .into_iter()
+        .flatten()
+    {
+        if let Ok(value) = HeaderValue::from_str(id) {
+            response.headers_mut().insert(name, value);
+        }
+    }
 }
 
 /// Span of a request, if it is one of a dialect: what watches the server asks all the time.
