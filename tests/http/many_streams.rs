@@ -121,10 +121,10 @@ fn streamed(server: &Server, way: Way, number: usize) -> Said {
             response["type"] = json!("response.create");
             socket.ask(&response);
             let mut events = vec![socket.json()];
-            while events
-                .last()
-                .is_some_and(|event| event["response"]["usage"].is_null())
+            while let Some(last) = events.last()
+                && last["response"]["usage"].is_null()
             {
+                assert_ne!(last["type"], "error", "{last}");
                 events.push(socket.json());
             }
             of_events(&events)
@@ -133,7 +133,7 @@ fn streamed(server: &Server, way: Way, number: usize) -> Said {
 }
 
 #[test]
-fn feature_e26_256_streams_at_once_say_what_each_says_alone() {
+fn feature_e26_f11_256_streams_at_once_say_what_each_says_alone() {
     let mut server = Server::start(&[]);
     let number = |stream: usize| (stream / WAYS.len()) % KINDS;
     let way = |stream: usize| WAYS[stream % WAYS.len()];
