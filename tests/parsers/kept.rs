@@ -22,7 +22,7 @@ const FRAMES: [&str; 5] = [
     "<response>",
 ];
 
-/// What bytes stand for.
+/// A request and an answer that bytes stand for.
 #[derive(Debug)]
 pub(crate) struct Input {
     format: Format,

@@ -50,7 +50,9 @@ pub mod tools;
 mod prepared;
 
 pub use bindings::imports::mortise::plugin::clock::unix_millis;
-pub use bindings::imports::mortise::plugin::model::{ControlToken, Description as Model};
+pub use bindings::imports::mortise::plugin::model::{
+    ControlToken, Description as Model, response_template,
+};
 pub use bindings::imports::mortise::plugin::outbound_http;
 pub use bindings::imports::mortise::plugin::types::Fault;
 pub use {serde, serde_json};
