@@ -30,6 +30,10 @@ printf '\001{"a": {"settings": {"format": "hermes"}, "input": {"text": "<think>a
 printf '\002{"a": {"input": {"json_schema": {"enum": [1, "b"]}, "texts": ["1", "x"]}, "error": "no"}}' | seed golden_cases grammar
 printf '\003{"a": {"input": {"route": "/v1/models", "method": "GET", "peer": "::1", "headers": {}}, "expect": {}}}' |
   seed golden_cases policy
+# A byte names the format: marks and words of each.
+for format in $(seq 0 44); do
+  printf "\\$(printf %o "$format")\\003a \\001\\002x\\003\\177y\\004 z" | seed output_parser "$format"
+done
 printf '\007data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n' |
   seed upstream_answer content
 printf '\100data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}}]}\n\n' |

@@ -11,8 +11,7 @@ import zipfile
 version, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 here = pathlib.Path(__file__).parent
 root = here.parent.parent
-templates = root / "host/author/templates/python"
-pinned = (templates / "requirements.txt").read_text().strip()
+pinned = (root / "host/author/templates/python/requirements.txt").read_text().strip()
 
 METADATA = f"""Metadata-Version: 2.3
 Name: mortise-plugin
@@ -28,8 +27,8 @@ Description-Content-Type: text/plain
 WHEEL = "Wheel-Version: 1.0\nGenerator: mortise\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 information = f"mortise_plugin-{version}.dist-info"
-files = {f"mortise_plugin/{file.name}": file.read_bytes() for file in sorted(here.glob("mortise_plugin/*.py"))}
-files["mortise_plugin/guest/entry.py"] = (templates / "entry.py").read_bytes()
+sources = sorted(here.glob("mortise_plugin/**/*.py"))
+files = {file.relative_to(here).as_posix(): file.read_bytes() for file in sources}
 for file in sorted(root.glob("wit/v0.3/*.wit")):
     files[f"mortise_plugin/wit/{file.name}"] = file.read_bytes()
 files[f"{information}/METADATA"] = METADATA.encode()

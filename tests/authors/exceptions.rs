@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::examples::{build, serving};
+use crate::examples::{build, passes, serving};
 use crate::support::client::Request;
 use crate::support::{Server, binary, have, wait_for};
 
@@ -45,13 +45,13 @@ const PYTHON: [(&str, &str); 13] = [
 const JAVASCRIPT: [(&str, &str); 9] = [
     ("throw new TypeError('WORD');", "TypeError: WORD"),
     ("throw new Error('WORD\\nsecond');", "Error: WORD second"),
-    ("return null.WORD;", "property \"WORD\" of null"),
+    ("return null.WORD;", "property 'WORD' of null"),
     ("return undefined.WORD();", "WORD"),
     ("return WORD;", "ReferenceError: WORD is not defined"),
-    ("return JSON.parse('WORD');", "SyntaxError: JSON.parse"),
+    ("return JSON.parse('WORD');", "SyntaxError: "),
     (
         "return new Array(-1, 'WORD'.length).fill(0).at(0).WORD();",
-        "WORD is not a function",
+        "TypeError: ",
     ),
     ("return 'WORD'.repeat(-1);", "RangeError: "),
     ("return decodeURIComponent('%WORD');", "URIError: "),
@@ -65,6 +65,16 @@ struct Fault {
     word: String,
     line: usize,
     told: String,
+}
+
+impl Fault {
+    /// File and line that are told. QuickJS notes no line where a property is read: it tells that of the call before.
+    fn place(&self, source: &str) -> String {
+        match self.told.contains("property '") {
+            true => format!("{source}:"),
+            false => format!("{source}:{}", self.line),
+        }
+    }
 }
 
 /// Random faults, the same ones in every run, and a module of functions that have them. `write` puts a
@@ -133,7 +143,7 @@ fn breakdown(admin: &str, id: &str) -> Value {
 fn each_is_told(served: &(Server, String), source: &str, trace: &str, faults: &[Fault]) {
     let (server, admin) = served;
     for fault in faults {
-        let place = format!("{source}:{}", fault.line);
+        let place = fault.place(source);
         let id = format!("id-{}", fault.word);
         let body =
             json!({"model": "mortise-demo", "messages": [{"role": "user", "content": "Hi"}]});
@@ -172,7 +182,7 @@ fn each_is_told_to_its_author(
 ) {
     for fault in &faults[..RUN] {
         let printed = run(file, settings, fault);
-        let place = format!("{source}:{}", fault.line);
+        let place = fault.place(source);
         assert!(
             printed.contains(&place) && printed.contains(&fault.told),
             "{printed}"
@@ -234,13 +244,8 @@ fn what_python_raises_is_told_to_whoever_runs_the_plugin_and_to_no_caller() {
         )
     });
     let put_in = [("recipes.py", &*module), ("plugin.py", PYTHON_CALLS)];
-    let (_folder, file) = build(
-        "model-menu-python",
-        "policy",
-        "python",
-        "make test",
-        &put_in,
-    );
+    let (_folder, file) = build("model-menu-python", "policy", "python", "make", &put_in);
+    passes(&file);
     let settings = "{ menu = { acme = [\"small-*\"], \"*\" = [\"mortise-*\"] } }";
     let served = server(&file, settings);
     assert_eq!(status(&served.0, ("x-tenant", "acme")), 403);
@@ -276,17 +281,19 @@ fn what_javascript_throws_is_told_to_whoever_runs_the_plugin_and_to_no_caller() 
         text
     });
     let put_in = [("recipes.js", &*module), ("plugin.js", JAVASCRIPT_CALLS)];
-    let (_folder, file) = build("token-cap-js", "policy", "js", "npm test --silent", &put_in);
+    let make = "npm install --silent --no-audit --no-fund\nnpm run build --silent";
+    let (_folder, file) = build("token-cap-js", "policy", "js", make, &put_in);
+    passes(&file);
     let settings = "{ plans = { free = { max_tokens = 10 } } }";
     let served = server(&file, settings);
     assert_eq!(status(&served.0, ("x-plan", "gold")), 403);
     assert_eq!(status(&served.0, ("x-plan", "free")), 200);
-    each_is_told(&served, "recipes.js", "@recipes.js:", &faults);
+    each_is_told(&served, "recipes.js", "(recipes.js:", &faults);
     each_is_told_to_its_author(
         &file,
         r#"{"plans": {}}"#,
         "recipes.js",
-        "@recipes.js:",
+        "(recipes.js:",
         &faults,
     );
 }

@@ -26,13 +26,17 @@ fn the_code_on_the_pages_is_that_of_the_projects() {
         "grammar",
         "tool",
         "guardrail",
+        "retriever",
     ] {
         let page = root().join("docs/plugins").join(format!("{kind}.md"));
         let page = std::fs::read_to_string(page).expect("the page");
-        let source = root()
-            .join("host/author/templates/rust")
-            .join(kind)
-            .join("lib.rs");
+        let source = match kind {
+            "guardrail" => root().join("examples/plugins/banned-words/src/lib.rs"),
+            kind => {
+                let templates = root().join("host/author/templates/rust");
+                templates.join(kind).join("lib.rs")
+            }
+        };
         let source = std::fs::read_to_string(source).expect("the template");
         let blocks: Vec<&str> = page.split("```rust\n").skip(1).collect();
         assert!(!blocks.is_empty(), "{kind}.md shows no code");
@@ -121,6 +125,13 @@ fn the_page_on_guardrails_works() {
     let printed = follow("guardrail.md");
     assert!(printed.contains("6 cases passed"), "{printed}");
     assert_eq!(printed.matches("\"refuse\"").count(), 2, "{printed}");
+}
+
+#[test]
+fn the_page_on_retrievers_works() {
+    let printed = follow("retriever.md");
+    assert!(printed.contains("6 cases passed"), "{printed}");
+    assert!(printed.contains("\"When does it end?\""), "{printed}");
 }
 
 /// From an empty folder to a running server that answers 403 to one tenant.

@@ -33,10 +33,8 @@ fn prepare(name: &str, lang: &str) -> String {
                  touch {name}/build/venv/bin/ziglang {name}/build/venv/bin/componentize-py\n"
             )
         }
-        "js" => {
-            let modules = node().join("node_modules");
-            format!("ln -s {modules:?} {name}/node_modules\n")
-        }
+        // `npm install` is quick.
+        "js" => String::new(),
         other => panic!("no language `{other}`"),
     }
 }
@@ -60,6 +58,8 @@ pub(crate) fn run(folder: &Path, script: &str) -> String {
         .env("PATH", format!("{own}:{path}"))
         // What compilers keep for the next time.
         .env("XDG_CACHE_HOME", kept("authors-cache"))
+        .env("npm_config_cache", kept("authors-npm"))
+        .env("npm_config_prefer_offline", "true")
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")
         .output()
@@ -117,20 +117,15 @@ fn python() -> PathBuf {
     folder.join("venv")
 }
 
-/// A folder with the `node_modules` of the projects in JavaScript.
-fn node() -> PathBuf {
+/// Compiler that checks types of JavaScript.
+pub(crate) fn typescript() -> PathBuf {
     let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = kept("authors-node");
-    let files = ["package.json", "package-lock.json"].map(|name| {
-        let text = template(&format!("js/{name}.in"));
-        std::fs::write(folder.join(name), &text).expect("write a file of npm's");
-        text
-    });
-    // As the lock file has it. What npm keeps for the next time is as large as what it installs.
-    install(
-        &folder,
-        &files.concat(),
-        "npm install --silent --no-audit --no-fund --cache npm-cache && rm -r npm-cache",
+    let folder = kept("authors-typescript");
+    let wanted = "typescript@5.9.3";
+    // What npm keeps for the next time is as large as what it installs.
+    let script = format!(
+        "npm install --silent --no-audit --no-fund --no-save --prefix . --cache npm-cache {wanted} && rm -r npm-cache"
     );
-    folder
+    install(&folder, wanted, &script);
+    folder.join("node_modules/typescript/bin/tsc")
 }

@@ -4,5 +4,6 @@ use mortise_test_support as support;
 
 mod homes;
 mod hosts;
+mod kills;
 mod spend;
 mod together;

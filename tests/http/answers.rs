@@ -41,7 +41,7 @@ lines = [
 "#;
 
 #[test]
-fn a_whole_answer_has_the_shape_of_openai() {
+fn feature_e1_t1_t2_a_whole_answer_has_the_shape_of_openai() {
     let server = Server::scripted(SCRIPT, "");
     let response = server.post(CHAT, &chat("Hi"));
     let body = response.ok();
@@ -95,7 +95,7 @@ fn joined(events: &[Value], index: u64, field: &str) -> String {
 }
 
 #[test]
-fn a_stream_adds_up_to_the_whole_answer() {
+fn feature_f9_t3_t4_t6_a_stream_adds_up_to_the_whole_answer() {
     let server = Server::scripted(SCRIPT, "");
     for text in ["Hi", "think", "weather"] {
         let request = with(chat(text), json!({"tools": weather()}));
@@ -150,7 +150,7 @@ fn a_stream_adds_up_to_the_whole_answer() {
 }
 
 #[test]
-fn tools_are_called_and_their_results_used() {
+fn feature_f13_tools_are_called_and_their_results_used() {
     let server = Server::scripted(SCRIPT, "");
     let request = with(chat("weather?"), json!({"tools": weather()}));
     let first = server.post(CHAT, &request).ok();
@@ -195,7 +195,7 @@ fn the_older_functions_get_the_older_shape() {
 }
 
 #[test]
-fn choices_are_counted_through() {
+fn feature_f10_choices_are_counted_through() {
     let server = Server::scripted(SCRIPT, "");
     let whole = server.post(CHAT, &with(chat("Hi"), json!({"n": 3}))).ok();
     let choices = whole["choices"].as_array().expect("choices");
@@ -213,7 +213,7 @@ fn choices_are_counted_through() {
 }
 
 #[test]
-fn limits_and_stop_strings_cut() {
+fn feature_f3_f8_limits_and_stop_strings_cut() {
     let server = Server::scripted(SCRIPT, "");
     let cut = |more: Value| {
         let body = server.post(CHAT, &with(chat("Hi"), more)).ok();
@@ -249,7 +249,7 @@ fn limits_and_stop_strings_cut() {
 }
 
 #[test]
-fn logprobs_have_the_shape_of_openai() {
+fn feature_f12_logprobs_have_the_shape_of_openai() {
     let server = Server::scripted(SCRIPT, "");
     let more = json!({"logprobs": true, "top_logprobs": 2, "max_tokens": 4});
     let whole = server.post(CHAT, &with(chat("Hi"), more)).ok();
@@ -272,7 +272,7 @@ fn logprobs_have_the_shape_of_openai() {
 }
 
 #[test]
-fn text_is_completed() {
+fn feature_e2_text_is_completed() {
     let server = Server::scripted(SCRIPT, "");
     let request = json!({"model": "scripted", "prompt": "Once", "max_tokens": 5, "echo": true});
     let whole = server.post(TEXT, &request).ok();
@@ -310,7 +310,7 @@ fn text_is_completed() {
 }
 
 #[test]
-fn hints_are_accepted_and_request_ids_taken_over() {
+fn feature_f15_f16_t8_hints_are_accepted_and_request_ids_taken_over() {
     let server = Server::scripted(SCRIPT, "");
     let request = with(
         chat("Hi"),
@@ -329,12 +329,23 @@ fn hints_are_accepted_and_request_ids_taken_over() {
         "mortise::access",
         "status=200",
         "scripted",
+        "user=\"u\"",
         "completion_tokens=25",
         "ttft_ms",
     ] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
     assert!(!line.contains("Hi"), "a prompt is in the log: {line}");
+    // A caller may name its trace in place of the request.
+    let traced = Request::post(CHAT, &chat("Hi")).header("x-request-trace", "trace-8");
+    let response = server.send(&traced);
+    response.ok();
+    for name in ["x-request-id", "x-request-trace"] {
+        assert_eq!(response.header(name), Some("trace-8"), "{name}");
+    }
+    server.wait_for_log(|line| line.contains("trace-8"));
+    let odd = Request::post(CHAT, &chat("Hi")).header("x-request-trace", "no name");
+    assert_eq!(server.send(&odd).header("x-request-trace"), None);
 }
 
 #[test]

@@ -56,7 +56,20 @@ fn keys_guard_this_dialect_and_its_callers_are_known_by_their_header() {
         answer["content"],
         json!([{"type": "text", "text": "Hello there, wörld 👋."}])
     );
-    let models = server.send(&listed.header("x-api-key", "secret-key")).ok();
+    let page = |query: &str| {
+        let listed = Request::get(&format!("/v1/models{query}"));
+        let listed = listed.header("anthropic-version", "2023-06-01");
+        server.send(&listed.header("x-api-key", "secret-key"))
+    };
+    let of_stage = |stage: &str| page(&format!("?lifecycle%5B%5D={stage}&limit=5"));
+    let active = of_stage("active").ok();
+    assert_eq!(active["data"][0]["lifecycle"], "active", "{active}");
+    for stage in ["deprecated", "retired"] {
+        assert_eq!(of_stage(stage).ok()["data"], json!([]), "{stage}");
+    }
+    let invalid = (400, "invalid_request_error".to_owned());
+    assert_eq!(error(&of_stage("unborn")), invalid);
+    let models = page("").ok();
     assert_eq!(models["data"][0]["type"], "model", "{models}");
     assert_eq!(
         (&models["first_id"], &models["has_more"]),
@@ -114,12 +127,15 @@ fn what_is_left_out_is_named_and_what_is_wrong_is_refused() {
     let server = Server::scripted(SCRIPT, "[openai]\nunsupported = \"ignore\"\n");
     let odd = asked(
         "Hi",
-        json!({"mcp_servers": [], "speed": "fast", "nonsense": 1}),
+        json!({
+            "mcp_servers": [], "speed": "fast", "nonsense": 1,
+            "system": [{"type": "text", "text": "Be brief.", "citations": [{"cited_text": "x"}]}],
+        }),
     );
     let answer = server.post(MESSAGES, &odd);
     assert_eq!(answer.status(), 200, "{}", answer.text());
     let ignored = answer.header("x-mortise-ignored").unwrap_or_default();
-    for name in ["mcp_servers", "speed", "nonsense"] {
+    for name in ["mcp_servers", "speed", "nonsense", "system[0].citations"] {
         assert!(ignored.contains(name), "{ignored}");
     }
     let invalid = (400, "invalid_request_error".to_owned());
@@ -138,6 +154,38 @@ fn what_is_left_out_is_named_and_what_is_wrong_is_refused() {
     assert_eq!(error(&missing), (404, "not_found_error".to_owned()));
     let method = server.get(MESSAGES);
     assert_eq!(error(&method).0, 405);
+}
+
+#[test]
+fn a_wrong_schema_of_a_tool_is_told_as_such_beside_a_format_too() {
+    let server = Server::start(&[]);
+    let tool = |schema: Value| json!({"name": "f", "strict": true, "input_schema": schema});
+    let format = json!({"format": {"type": "json_schema", "schema": {"type": "object"}}});
+    let wrong = json!({"type": "object", "properties": {"location": "bar"}});
+    let body = json!({
+        "model": "mortise-demo", "max_tokens": 5, "output_config": format,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [tool(json!({"type": "object"}))],
+    });
+    server.post(MESSAGES, &body).ok();
+    let mut refused = body;
+    let mut second = tool(wrong);
+    second["name"] = json!("g");
+    refused["tools"].as_array_mut().expect("tools").push(second);
+    let refused = server.post(MESSAGES, &refused);
+    let kind = error(&refused);
+    let message = refused.json()["error"]["message"].to_string();
+    assert_eq!(kind, (400, "invalid_request_error".to_owned()), "{message}");
+    assert!(message.contains("the tool `g`"), "{message}");
+    assert!(
+        message.contains("must be an object or boolean"),
+        "{message}"
+    );
+    // Nothing of the grammar that was made of both.
+    assert!(
+        !message.contains("Lark") && !message.contains("answer:"),
+        "{message}"
+    );
 }
 
 #[test]

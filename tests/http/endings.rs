@@ -190,7 +190,7 @@ fn usage_is_reported_throughout_a_stream() {
 }
 
 #[test]
-fn schemas_have_names_of_words_and_formats_of_others() {
+fn feature_f14_x2_schemas_have_names_of_words_and_formats_of_others() {
     let server = Server::start(&[]);
     let schema = json!({
         "type": "object",
@@ -213,6 +213,8 @@ fn schemas_have_names_of_words_and_formats_of_others() {
     let mut broken = body;
     broken["response_format"]["json_schema"]["schema"] = json!({"type": "strange"});
     let refused = server.post(CHAT, &broken);
+    let code = &refused.json()["error"]["code"];
+    assert_eq!((refused.status(), code), (422, &json!("invalid_schema")));
     let message = refused.json()["error"]["message"]
         .as_str()
         .expect("a text")

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::answers::CHAT;
-use crate::support::client::Request;
+use crate::support::client::{Request, Stream};
 use crate::support::{Server, until};
 
 /// A chat that begins with a long message.
@@ -107,6 +107,33 @@ fn choices_compute_their_prompt_once() {
         (prompt..=prompt + 3 * 16).contains(&computed),
         "{computed} tokens were computed for a prompt of {prompt}"
     );
+}
+
+#[test]
+fn feature_t9_requests_that_wait_are_told_their_place() {
+    let server = Server::configured("[limits]\nmax_batch = 1\n");
+    let long = json!({
+        "model": "mortise-demo", "messages": [{"role": "user", "content": "Hi"}],
+        "stream": true, "max_tokens": 1900, "ignore_eos": true, "temperature": 0,
+    });
+    let long = Request::post("/v1/chat/completions", &long);
+    let place = |stream: &mut Stream| {
+        let headers = stream.head().headers;
+        let place = headers
+            .into_iter()
+            .find(|(name, _)| name == "x-queue-position");
+        place.map(|(_, place)| place)
+    };
+    let mut streams = vec![long.begin(server.address())];
+    assert_eq!(place(&mut streams[0]), None);
+    until("it runs", || {
+        server.metric("mortise_batch_size_decode{") == 1.0
+    });
+    for expected in ["1", "2"] {
+        let mut waiting = long.begin(server.address());
+        assert_eq!(place(&mut waiting).as_deref(), Some(expected));
+        streams.push(waiting);
+    }
 }
 
 #[test]

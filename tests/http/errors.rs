@@ -38,7 +38,7 @@ fn with(field: &str, value: Value) -> Value {
 }
 
 #[test]
-fn wrong_fields_are_named() {
+fn feature_f2_f4_f5_f6_x1_wrong_fields_are_named() {
     let mut server = Server::scripted("default = \"x\"", "");
     let cases: &[(&str, Value, &str)] = &[
         ("temperature", json!(3), "temperature"),
@@ -364,7 +364,7 @@ fn header_bombs_are_refused() {
 }
 
 #[test]
-fn an_unknown_model_is_told_the_known_ones() {
+fn feature_f1_x2_an_unknown_model_is_told_the_known_ones() {
     let server = Server::scripted("default = \"x\"", "[openai]\nany_model = false");
     let mut request = chat("Hi");
     request["model"] = json!("gpt-6");

@@ -80,7 +80,7 @@ fn a_client_that_leaves_ends_its_answer() {
 }
 
 #[test]
-fn heartbeats_keep_silent_streams_alive() {
+fn feature_t5_heartbeats_keep_silent_streams_alive() {
     let script = "default = \"ab\"\ntoken_delay_ms = 600000";
     let server = Server::scripted(script, "[server]\nheartbeat_ms = 50");
     let mut stream = streamed("Hi").begin(server.address());

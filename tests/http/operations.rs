@@ -94,7 +94,11 @@ fn expressions_of(panels: &Value) -> Vec<String> {
 fn pages() -> Vec<String> {
     let folder = tempfile::tempdir().expect("make a folder");
     let audit = folder.path().join("audit.jsonl");
-    let config = format!("[audit]\nfile = {audit:?}\n[openai]\nany_model = false\n");
+    let config = format!(
+        "[audit]\nfile = {audit:?}\n[openai]\nany_model = false\n\
+         [valkey]\nurl = \"unix:///nowhere/valkey.sock\"\nwhen_lost = \"local\"\n\
+         [spend]\ncurrency = \"EUR\"\n[[spend.prices]]\nmodel = \"*\"\ninput = \"1\"\noutput = \"1\"\n"
+    );
     let plain = Server::configured(&config);
     let body = json!({"model": "mortise-demo", "prompt": "One, two,", "max_tokens": 4});
     plain.post("/v1/completions", &body).ok();
@@ -110,7 +114,11 @@ fn pages() -> Vec<String> {
 }
 
 /// Families that a sound server has no sample of, with the labels that the code gives them.
-const WITHOUT_SAMPLES: [(&str, &[&str]); 2] = [
+const WITHOUT_SAMPLES: [(&str, &[&str]); 3] = [
+    (
+        "mortise_guardrail_refusals_total",
+        &["guardrail", "refused"],
+    ),
     ("mortise_task_restarts_total", &["task"]),
     ("mortise_plugin_faults_total", &["plugin", "kind", "fault"]),
 ];
@@ -172,6 +180,86 @@ fn feature_o1_each_alert_has_an_entry_in_the_runbook_and_leads_to_it() {
     for name in names {
         let link = format!("runbook: 'docs/runbook.md#{}'", name.to_lowercase());
         assert!(rules.contains(&link), "{name} does not lead to its entry");
+    }
+}
+
+/// Commands of a page: its spans of code that begin with one of these words and go on.
+fn commands(page: &str, programs: &[&str]) -> Vec<String> {
+    let spans = page.split('`').skip(1).step_by(2);
+    let lines = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines
+        .filter(|line| {
+            let mut words = line.split(' ');
+            let program = words.next().unwrap_or_default();
+            programs.contains(&program) && line.contains(['/', '.', '-'])
+        })
+        .collect()
+}
+
+#[test]
+fn feature_o1_commands_of_the_runbook_run() {
+    if !have(&["curl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let plugin = path("plugin.wasm");
+    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bundle/prebuilt/policy.wasm");
+    std::fs::copy(embedded, &plugin).expect("copy a plugin");
+    let admin = |port: &str| {
+        format!(
+            "[admin]\nport = {port}\nkey = \"an admin key of the tests\"\n[spend]\ncurrency = \"EUR\"\n[[spend.prices]]\nmodel = \"*\"\ninput = \"1\"\noutput = \"1\"\n"
+        )
+    };
+    let server = Server::configured(&admin("0"));
+    let line = server.wait_for_log(|line| line.contains("admin side on http://"));
+    let (_, address) = line
+        .split_once("admin side on http://")
+        .expect("an address");
+    let address = address.trim_end_matches(['"', '}']).to_owned();
+    let port = address.rsplit(':').next().expect("a port");
+    // The store of a server that has ended, and a key to revoke.
+    std::fs::write(path("mortise.toml"), admin(port)).expect("write");
+    let own = format!("{}[store]\npath = {:?}\n", admin(port), path("state.db"));
+    std::fs::write(path("ended.toml"), own).expect("write");
+    let body = json!({"id": "ID"});
+    let key =
+        Request::post("/v1/admin/keys", &body).header("x-admin-token", "an admin key of the tests");
+    assert_eq!(key.send(&address).status(), 201);
+    let run = |command: &str| {
+        let command = command
+            .replace("127.0.0.1:8080", server.address())
+            .replace("127.0.0.1:8081", &address)
+            .replace("FILE", &plugin)
+            .replace("NAME", "mortise-demo");
+        let config = match command.starts_with("mortise store") {
+            true => "ended.toml",
+            false => "mortise.toml",
+        };
+        let command = command.replace("mortise.toml", &path(config));
+        let command = match command.strip_prefix("mortise ") {
+            Some(rest) => format!("{} {rest}", crate::support::binary().display()),
+            None => command.replace("curl ", "curl --fail --silent --show-error "),
+        };
+        let output = std::process::Command::new("sh")
+            .args(["-c", &command])
+            .env("MORTISE_ADMIN_KEY", "an admin key of the tests")
+            .output()
+            .expect("run a shell");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {errors}");
+    };
+    run(&format!(
+        "mortise keys create other --store {}",
+        path("state.db")
+    ));
+    let page = repository("docs/runbook.md");
+    let mut commands = commands(&page, &["curl", "mortise"]);
+    commands.sort();
+    commands.dedup();
+    assert!(commands.len() >= 9, "{commands:?}");
+    for command in &commands {
+        run(command);
     }
 }
 

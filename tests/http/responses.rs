@@ -338,6 +338,9 @@ fn feature_e3_background_responses_go_on_without_their_caller() {
         .get(&format!("{path}?stream=true&starting_after=4"))
         .events();
     assert_eq!(rest, events[5..]);
+    // Clients send the number with `stream=false`, too.
+    let whole = server.get(&format!("{path}?stream=false&starting_after=4"));
+    assert_eq!(whole.ok(), made);
 
     let long = server.post(RESPONSES, &body).ok();
     let path = format!("{RESPONSES}/{}", long["id"].as_str().expect("an id"));
@@ -502,8 +505,14 @@ fn feature_e3_a_compacted_conversation_is_continued_from_its_summary() {
         refused.json()["error"]["param"],
         "input[0].encrypted_content"
     );
-    let refused = server.post(compact, &with(asked, "store", json!(true)));
+    let refused = server.post(compact, &with(asked.clone(), "store", json!(true)));
     assert_eq!(refused.json()["error"]["param"], "store");
+    let insists = json!({"context_compression": "enabled"});
+    let refused = server.post(compact, &with(asked, "image", insists));
+    assert_eq!(
+        refused.json()["error"]["param"],
+        "image.context_compression"
+    );
     let refused = server.post(compact, &json!({"model": "mortise-demo"}));
     assert_eq!(refused.json()["error"]["param"], "input");
 }

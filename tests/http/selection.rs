@@ -74,7 +74,7 @@ fn the_best_of_several_are_those_with_the_highest_mean_log_probability() {
 }
 
 #[test]
-fn a_search_gives_its_best_beams_on_both_routes() {
+fn feature_f7_a_search_gives_its_best_beams_on_both_routes() {
     let server = Server::configured("");
     let search = json!({"n": 3, "beam_size": 4, "length_penalty": 0.5, "early_stopping": "never"});
     let found = server.post(TEXT, &text(&search)).ok();

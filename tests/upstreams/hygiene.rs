@@ -17,7 +17,7 @@ fn with_key(upstream: &FakeUpstream, folder: &tempfile::TempDir, more: &str) -> 
 }
 
 #[test]
-fn remote_t10_headers_of_callers_stay_here() {
+fn feature_t10_headers_of_callers_stay_here() {
     let upstream = FakeUpstream::start(|mut asked| asked.say("Hello"));
     let folder = tempfile::tempdir().expect("a folder");
     let server = with_key(&upstream, &folder, "");

@@ -20,7 +20,7 @@ export const policy = {
       const val = { status: 403, kind: 'permission_error', code: 'no_plan', message, headers: [] };
       return { tag: 'deny', val };
     }
-    count(`plan ${name}`, 1n);
+    count(`plan ${name}`, 1);
     const { max_tokens: maxTokens, priority = 0 } = plans[name];
     const principal = { subject: name, tenant: name, labels: [['plan', name]] };
     const all = { tag: 'all' };

@@ -59,6 +59,7 @@ pub(crate) fn metrics() -> Operation {
     reading("/metrics", "getMetrics", summary)
         .refuses(&[404])
         .writes("text/plain")
+        .writes("application/openmetrics-text")
 }
 
 pub(crate) fn plugins() -> Operation {
@@ -76,6 +77,25 @@ pub(crate) fn reload_plugins() -> Operation {
 pub(crate) fn reload_settings() -> Operation {
     let summary = "Reads the settings again.";
     changing("/v1/admin/settings/reload", "reloadSettings", summary).answers(200, "SettingsReload")
+}
+
+/// The body that has settings.
+pub(crate) fn candidate() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"settings": {"type": "string"}},
+        "required": ["settings"],
+        "additionalProperties": false,
+    })
+}
+
+pub(crate) fn check_settings() -> Operation {
+    let summary =
+        "Tells what a reload would change, of the server's files or of settings in the body.";
+    Operation::post("/v1/admin/settings/check", "checkSettings", summary)
+        .refuses(&[400, 401, 403, 413, 503])
+        .may_take("SettingsCandidate", candidate())
+        .answers(200, "SettingsCheck")
 }
 
 /// The same with the choice to keep the change for the next start.
@@ -324,6 +344,11 @@ pub(crate) fn events() -> Operation {
     .streams("AdminEvent")
 }
 
+pub(crate) fn list_queues() -> Operation {
+    let summary = "Lists the queues of loaded models, by tenant.";
+    reading("/v1/admin/queues", "listQueues", summary).answers(200, "Queues")
+}
+
 pub(crate) fn list_requests() -> Operation {
     let summary = "Lists the requests that models are answering, the oldest first.";
     reading("/v1/admin/requests", "listRequests", summary).answers(200, "RequestRows")
@@ -367,6 +392,7 @@ pub(crate) mod tests {
             (alias(), known::<Alias>()),
             (overrides(), known::<LoadOverrides>()),
             (named(), known::<crate::models::Named>()),
+            (candidate(), known::<crate::settings::Candidate>()),
             (
                 crate::library_contract::order(),
                 known::<mortise_library::UploadOrder>(),

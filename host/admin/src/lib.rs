@@ -17,6 +17,7 @@ mod models;
 mod persist;
 mod plugin_contract;
 mod plugin_files;
+mod queues;
 mod requests;
 mod row;
 mod settings;
@@ -50,7 +51,7 @@ pub use audit::{Auditor, Entry, Recording, Refusals};
 pub use discovery::Rescan;
 pub use library::{Removal, remove_unloaded};
 pub use persist::{Keep, Kept};
-pub use settings::{Action, Reloads, SettingsReload};
+pub use settings::{Action, Inquiry, Reloads, SettingsCheck, SettingsReload};
 pub use spend::Spending;
 pub use watch::{Figures, RequestRow, TenantRow, Watch};
 
@@ -83,8 +84,8 @@ pub struct Admin {
     shape: ProblemShape,
 }
 
-/// Writes the answer with the numbers that Prometheus reads.
-pub type MetricsPage = Box<dyn Fn() -> Response + Send + Sync>;
+/// Writes the answer with the numbers that Prometheus reads, in the format that the headers of the request ask for.
+pub type MetricsPage = Box<dyn Fn(&HeaderMap) -> Response + Send + Sync>;
 
 /// Parts of the server around the admin side.
 pub struct Around {
@@ -222,6 +223,8 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::delete_alias(), aliases::remove)
         .on(contract::roll_back_alias(), aliases::roll_back)
         .on(contract::reload_settings(), settings::reload)
+        .on(contract::check_settings(), settings::check)
+        .on(contract::list_queues(), queues::list)
         .on(contract::list_models(), models::list)
         .on(contract::gpu_memory(), gpu::memory)
         .on(contract::rescan(), discovery::rescan)
@@ -309,9 +312,9 @@ async fn audited(admin: &Admin, request: Request, next: Next) -> Response {
 }
 
 /// Numbers as Prometheus reads them.
-async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
     match &admin.metrics {
-        Some(page) => page(),
+        Some(page) => page(&headers),
         None => metrics_elsewhere(METRICS).into_response(),
     }
 }

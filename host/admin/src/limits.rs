@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Longest body of a request.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
+/// Longest settings that are compared with those in force, as JSON.
+pub const MAX_SETTINGS_BYTES: usize = 1024 * 1024;
 /// Bytes of a form beside its files.
 pub const MAX_FORM_BYTES: usize = 64 * 1024;
 /// Time in which more of an upload must arrive.
@@ -22,6 +24,8 @@ pub const MAX_PLUGIN_UPLOADS: usize = 2;
 pub const MAX_LISTED_REQUESTS: usize = 200;
 /// Tenants whose requests are told apart in figures.
 pub const MAX_LISTED_TENANTS: usize = 20;
+/// Tenants of a model whose queues are told apart.
+pub const MAX_LISTED_QUEUES: usize = 100;
 /// Readers of the stream of events at once.
 pub const MAX_EVENT_STREAMS: usize = 32;
 /// Time between two looks at what the stream of events tells of.

@@ -4,24 +4,33 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use mortise_http::{Problem, json_response};
 use mortise_models::lifecycle::{LifecycleError, Redefinition, RedefinitionConflict};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Admin;
 use crate::discovery::Rescan;
+use crate::limits::MAX_SETTINGS_BYTES;
 use crate::persist::Keep;
 
 /// An action that the admin side asks for.
 pub type Action<T> = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = T> + Send>> + Send + Sync>;
 
+/// The same about a text; `None` asks about the files of the server.
+pub type Inquiry<T> =
+    Arc<dyn Fn(Option<String>) -> Pin<Box<dyn Future<Output = T> + Send>> + Send + Sync>;
+
 /// Settings, folders and models that are read again.
 pub struct Reloads {
     /// Reads the settings again.
     pub settings: Action<SettingsReload>,
+    /// Tells what a reload would change.
+    pub check: Inquiry<SettingsCheck>,
     /// Scans for models again.
     pub rescan: Action<Rescan>,
     /// Unloads all models, and loads those of the start.
@@ -48,6 +57,76 @@ pub enum SettingsReload {
     Invalid(String),
     /// Plugins or keys of callers could not be taken. Nothing has changed.
     Plugins(String),
+}
+
+/// Changes that a reload would bring.
+#[derive(Debug)]
+pub enum SettingsCheck {
+    /// The settings are right.
+    Right {
+        /// Change of the models; `None` if the file does not say which there are.
+        models: Option<Redefinition>,
+        /// Loaded models that are in the way of a reload.
+        conflicts: Vec<RedefinitionConflict>,
+        /// Keys that take effect at a reload.
+        reload_keys: Vec<String>,
+        /// Keys that have changed since the start and take effect at the next one.
+        restart_keys: Vec<String>,
+    },
+    /// They are wrong.
+    Invalid(String),
+}
+
+/// Body of a check: settings, or nothing.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Candidate {
+    /// Text of a file.
+    settings: String,
+}
+
+/// Tell what a reload would change. Nothing is changed.
+pub(crate) async fn check(
+    State(admin): State<Arc<Admin>>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let invalid =
+        |message: String| Problem::new(StatusCode::BAD_REQUEST, "invalid_settings", message);
+    let Ok(body) = to_bytes(body, MAX_SETTINGS_BYTES).await else {
+        let message = format!("the body is incomplete or longer than {MAX_SETTINGS_BYTES} bytes");
+        let status = StatusCode::PAYLOAD_TOO_LARGE;
+        return Err(Problem::new(status, "invalid_settings", message));
+    };
+    let candidate = match body.is_empty() {
+        true => None,
+        false => {
+            let candidate: Result<Candidate, _> = serde_json::from_slice(&body);
+            let wrong = |error| invalid(format!("the body is wrong: {error}"));
+            Some(candidate.map_err(wrong)?.settings)
+        }
+    };
+    match (admin.reloads.check)(candidate).await {
+        SettingsCheck::Invalid(message) => Err(invalid(message)),
+        SettingsCheck::Right {
+            models,
+            conflicts,
+            reload_keys,
+            restart_keys,
+        } => {
+            let models = models.unwrap_or_default();
+            let body = json!({
+                "added": models.added,
+                "removed": models.removed,
+                "updated": models.updated,
+                "unchanged": models.unchanged,
+                "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>(),
+                "reload_keys": reload_keys,
+                "service_restart_required": !restart_keys.is_empty(),
+                "restart_keys": restart_keys,
+            });
+            Ok(json_response(StatusCode::OK, &body))
+        }
+    }
 }
 
 /// Read the settings again.
@@ -87,14 +166,15 @@ pub(crate) async fn reload(State(admin): State<Arc<Admin>>) -> Result<Response, 
     Ok(json_response(StatusCode::OK, &body))
 }
 
+fn conflict(conflict: &RedefinitionConflict) -> Value {
+    json!({
+        "model": conflict.model,
+        "state": conflict.state.name(),
+        "change": if conflict.removed { "removed" } else { "updated" },
+    })
+}
+
 fn refused(conflicts: &[RedefinitionConflict]) -> Response {
-    let one = |conflict: &RedefinitionConflict| {
-        json!({
-            "model": conflict.model,
-            "state": conflict.state.name(),
-            "change": if conflict.removed { "removed" } else { "updated" },
-        })
-    };
     let names = conflicts.iter().map(|conflict| conflict.model.as_str());
     let names = names.collect::<Vec<_>>().join(", ");
     let message = format!(
@@ -107,7 +187,7 @@ fn refused(conflicts: &[RedefinitionConflict]) -> Response {
             "param": null,
             "code": "settings_reload_conflict",
         },
-        "conflicts": conflicts.iter().map(one).collect::<Vec<_>>(),
+        "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>(),
     });
     json_response(StatusCode::CONFLICT, &body)
 }

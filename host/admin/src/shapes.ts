@@ -181,6 +181,54 @@ type SettingsReload = {
   plugins: any;
 };
 
+/** Changes that a reload would bring. */
+type SettingsCheck = {
+  added: string[];
+  removed: string[];
+  updated: string[];
+  unchanged: string[];
+  /** Loaded models for which a reload would be refused. */
+  conflicts: { model: string; state: string; change: "removed" | "updated" }[];
+  /** Keys that take effect at a reload. */
+  reload_keys: string[];
+  service_restart_required: boolean;
+  restart_keys: string[];
+};
+
+/** An account in the engines of a model: `tenant NAME`, or `caller NAME` without a tenant; null is nobody in particular. */
+type TenantQueue = {
+  account: string | null;
+  /** 0 without sequences. */
+  weight: integer;
+  /** Places of the batch that it is entitled to at present. */
+  entitled: integer;
+  running: integer;
+  waiting: integer;
+  waiting_tokens: integer;
+  preempted: integer;
+  /** Blocks of the KV cache that count for it. */
+  kv_blocks: integer;
+  /** Tokens computed since it has an account: while it has sequences, and until others have caught up. */
+  computed_tokens: integer;
+  /** Sequences that have left the queue, and how long they waited in the mean. */
+  dequeued: integer;
+  waited_ms_mean: number | null;
+};
+type Queues = {
+  object: "list";
+  data: {
+    model: string;
+    running: integer;
+    max_running: integer;
+    waiting: integer;
+    waiting_tokens: integer;
+    preempted: integer;
+    /** Those with most sequences first, 100 at most; empty where another server decides. */
+    tenants: TenantQueue[];
+    tenants_total: integer;
+  }[];
+};
+
 type Rescan = {
   status: "rescanned";
   new_models: integer;

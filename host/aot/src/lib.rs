@@ -5,7 +5,7 @@
 
 use std::num::NonZeroUsize;
 
-use wasmtime::{Config, Engine, OptLevel};
+use wasmtime::{Config, Engine, OptLevel, RegallocAlgorithm};
 
 /// Frames kept of a trap's backtrace: enough to tell runaway recursion from a stray pointer.
 pub const BACKTRACE_FRAMES: usize = 64;
@@ -31,6 +31,15 @@ pub fn compile_settings() -> Config {
         // functions remain.
         .generate_address_map(false)
         .wasm_backtrace_max_frames(NonZeroUsize::new(BACKTRACE_FRAMES));
+    config
+}
+
+/// Settings for code that is made sooner and runs more slowly. An engine of [`compile_settings`] takes it.
+pub fn quick_settings() -> Config {
+    let mut config = compile_settings();
+    config
+        .cranelift_opt_level(OptLevel::None)
+        .cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
     config
 }
 

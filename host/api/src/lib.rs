@@ -5,6 +5,7 @@
 
 pub mod anthropic;
 pub mod batches;
+pub mod echo_socket;
 pub mod files;
 pub mod llm;
 pub mod ollama;

@@ -6,6 +6,9 @@ use mortise_service::{
     AdapterError, Fault, INVALID_SCHEMA, LifecycleError, PluginError, ServiceError,
 };
 
+/// Longest pause that an overloaded server asks for, in seconds.
+const LONGEST_WAIT: u64 = 60;
+
 /// A failure of the service as clients are told it.
 pub(crate) fn problem_of(error: ServiceError) -> Problem {
     let message = error.to_string();
@@ -55,6 +58,8 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "tenant_queue_full", message)
                 .with_header("retry-after", retry_after.to_string())
         }
+        ServiceError::Overloaded { seconds } => unavailable("overloaded", message)
+            .with_header("retry-after", seconds.clamp(1, LONGEST_WAIT).to_string()),
         ServiceError::CountersLost => counters_lost(message),
         ServiceError::Plugin(error) => plugin_error(&error),
         ServiceError::Engine(_) => {

@@ -1,13 +1,13 @@
 //! WebSockets on routes that stream: each text frame of the client is the body of a request, and each event of its
 //! answer is a frame. Requests of a connection are answered one after the other; closing it cancels the one that
-//! is being answered.
+//! is being answered. A client that breaks the protocol is told by the code of the close frame.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::FromRequestParts as _;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{CloseCode, CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -18,6 +18,7 @@ use mortise_http::{AccessRecord, Context, Occupied, Owner, Problem, Reservation,
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tungstenite::Error;
 
 use crate::call::call_of;
 use crate::limits::{MAX_SOCKET_IDLE, MAX_SOCKET_MESSAGE};
@@ -64,35 +65,60 @@ pub(crate) async fn upgrade(
     dialect: SocketDialect,
     own: Extensions,
 ) -> Result<Response, Problem> {
-    let (mut parts, _) = request.into_parts();
-    let call = call_of(&context, context.route, "GET", &parts.headers);
-    let identity = state.service.identify(&call).await.map_err(problem_of)?;
-    // Messages are read into memory before anything of them is known.
     let most = state.http.body.bytes.min(MAX_SOCKET_MESSAGE);
+    let Handshake {
+        socket,
+        parts,
+        memory,
+    } = shake_hands(&state, &context, request, most, most).await?;
+    let draining = state.http.draining.clone();
+    let response = socket.on_upgrade(move |socket| {
+        let session = Session {
+            state,
+            context,
+            parts,
+            dialect,
+            draining,
+            own,
+            _memory: memory,
+        };
+        session.serve(socket)
+    });
+    Ok(response)
+}
+
+/// A handshake that is right, of a caller who may ask something.
+pub(crate) struct Handshake {
+    pub(crate) socket: WebSocketUpgrade,
+    pub(crate) parts: Parts,
+    /// Memory for the messages of the connection.
+    pub(crate) memory: Reservation,
+}
+
+/// Check a handshake. Messages have at most `most` bytes; the connection gets `bytes` of the memory for bodies, since
+/// messages are read before anything of them is known.
+pub(crate) async fn shake_hands(
+    state: &ApiState,
+    context: &Context,
+    request: Request<Body>,
+    most: usize,
+    bytes: usize,
+) -> Result<Handshake, Problem> {
+    let (mut parts, _) = request.into_parts();
+    let call = call_of(context, context.route, "GET", &parts.headers);
+    let identity = state.service.identify(&call).await.map_err(problem_of)?;
     let owner = Owner::new(context.peer.ip(), identity.tenant.as_deref());
     let mut memory = state.http.bodies.open(owner);
-    reserve(&mut memory, most, most)?;
+    reserve(&mut memory, bytes, most)?;
     let socket = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let socket = socket.map_err(|refusal| {
         Problem::new(refusal.status(), "malformed_handshake", refusal.body_text())
     })?;
-    let draining = state.http.draining.clone();
-    let response = socket
-        .max_message_size(most)
-        .max_frame_size(most)
-        .on_upgrade(move |socket| {
-            let session = Session {
-                state,
-                context,
-                parts,
-                dialect,
-                draining,
-                own,
-                _memory: memory,
-            };
-            session.serve(socket)
-        });
-    Ok(response)
+    Ok(Handshake {
+        socket: socket.max_message_size(most).max_frame_size(most),
+        parts,
+        memory,
+    })
 }
 
 struct Session {
@@ -113,45 +139,22 @@ impl Session {
         // The connection is at work for as long as the socket is open.
         let _occupied = self.parts.extensions.get::<Occupied>().cloned();
         loop {
-            let message = tokio::select! {
-                biased;
-                message = timeout(MAX_SOCKET_IDLE, socket.recv()) => match message {
-                    Ok(message) => message,
-                    Err(_) => {
-                        let frame = CloseFrame {
-                            code: close_code::AWAY,
-                            reason: "nothing was asked for a long time".into(),
-                        };
-                        let _ = socket.send(Message::Close(Some(frame))).await;
-                        return;
-                    }
-                },
-                () = stopping(&mut self.draining) => {
-                    let frame = CloseFrame {
-                        code: close_code::RESTART,
-                        reason: "the server is stopping".into(),
-                    };
-                    let _ = socket.send(Message::Close(Some(frame))).await;
-                    return;
-                }
+            let Some(message) = receive(&mut socket, &mut self.draining).await else {
+                return;
             };
             let text = match message {
-                Some(Ok(Message::Text(text))) => text,
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
-                Some(Ok(Message::Binary(_))) => {
-                    let frame = CloseFrame {
-                        code: close_code::UNSUPPORTED,
-                        reason: "requests are text frames".into(),
-                    };
-                    let _ = socket.send(Message::Close(Some(frame))).await;
+                Message::Text(text) => text,
+                Message::Binary(_) => {
+                    close(
+                        &mut socket,
+                        close_code::UNSUPPORTED,
+                        "requests are text frames",
+                    )
+                    .await;
                     return;
                 }
-                Some(Ok(Message::Close(_))) => {
-                    // Reading on sends the answer to it.
-                    let _ = socket.recv().await;
-                    return;
-                }
-                Some(Err(_)) | None => return,
+                Message::Ping(_) | Message::Pong(_) => continue,
+                Message::Close(_) => return,
             };
             if !self.answer(&mut socket, text.as_bytes()).await {
                 return;
@@ -242,6 +245,43 @@ impl Session {
     }
 }
 
+/// The next message of a connection that stays open. `None` when it has ended, or is ended here.
+pub(crate) async fn receive(
+    socket: &mut WebSocket,
+    draining: &mut watch::Receiver<bool>,
+) -> Option<Message> {
+    let message = tokio::select! {
+        biased;
+        message = timeout(MAX_SOCKET_IDLE, socket.recv()) => message,
+        () = stopping(draining) => {
+            close(socket, close_code::RESTART, "the server is stopping").await;
+            return None;
+        }
+    };
+    match message {
+        Err(_) => {
+            close(
+                socket,
+                close_code::AWAY,
+                "nothing was asked for a long time",
+            )
+            .await;
+            None
+        }
+        Ok(Some(Ok(Message::Close(_)))) => {
+            // Reading on sends the answer to it.
+            let _ = socket.recv().await;
+            None
+        }
+        Ok(Some(Ok(message))) => Some(message),
+        Ok(Some(Err(error))) => {
+            fail(socket, error).await;
+            None
+        }
+        Ok(None) => None,
+    }
+}
+
 /// Wait until the server takes no new work.
 async fn stopping(draining: &mut watch::Receiver<bool>) {
     // Fails when the sender is gone, which is the end as well.
@@ -255,16 +295,35 @@ async fn closed(socket: &mut WebSocket) {
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
             // A request while another is answered breaks the protocol.
             Some(Ok(Message::Text(_) | Message::Binary(_))) => {
-                let frame = CloseFrame {
-                    code: close_code::POLICY,
-                    reason: "one request at a time".into(),
-                };
-                let _ = socket.send(Message::Close(Some(frame))).await;
-                return;
+                return close(socket, close_code::POLICY, "one request at a time").await;
             }
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+            Some(Err(error)) => return fail(socket, error).await,
+            Some(Ok(Message::Close(_))) | None => return,
         }
     }
+}
+
+/// Fail a connection whose client broke the protocol, as section 7.1.7 of RFC 6455 has it: with the reason.
+async fn fail(socket: &mut WebSocket, error: axum::Error) {
+    let Ok(error) = error.into_inner().downcast::<Error>() else {
+        return;
+    };
+    let (code, reason) = match *error {
+        Error::Protocol(_) => (close_code::PROTOCOL, "a frame breaks the protocol"),
+        Error::Utf8(_) => (close_code::INVALID, "a text is not UTF-8"),
+        Error::Capacity(_) => (close_code::SIZE, "the message is too long"),
+        // The connection is gone.
+        _ => return,
+    };
+    close(socket, code, reason).await;
+}
+
+/// Send a close frame, to a client that may have gone.
+async fn close(socket: &mut WebSocket, code: CloseCode, reason: &'static str) {
+    let reason = reason.into();
+    let _ = socket
+        .send(Message::Close(Some(CloseFrame { code, reason })))
+        .await;
 }
 
 /// Server-sent events as they are written here: one `data` line each, or a comment.

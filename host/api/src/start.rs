@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use mortise_http::{Context, Problem, Reservation};
-use mortise_service::{CacheUse, Request, RequestFields};
+use mortise_service::{CacheUse, Request, RequestFields, Service};
 
 use crate::answering::Answering;
 use crate::call::{call_of, record_principal};
@@ -18,7 +18,8 @@ pub(crate) struct Started {
     pub(crate) answering: Answering,
     /// Public name of the model.
     pub(crate) model: String,
-    /// Headers of the policies, that of the cache of answers, and that of a model that is to be removed.
+    /// Headers of the policies, that of the cache of answers, that of a model that is to be removed, and the place in
+    /// its queue.
     pub(crate) headers: Vec<(String, String)>,
     /// The answer was made before.
     pub(crate) cache_hit: bool,
@@ -26,6 +27,9 @@ pub(crate) struct Started {
 
 /// Header that tells whether an answer was made before, where the cache of answers was asked.
 const CACHE_HEADER: &str = "x-mortise-cache";
+
+/// Header with the place of a request in the queue of its model, 1 for the next that is taken.
+const QUEUE_HEADER: &str = "x-queue-position";
 
 /// Start to answer a request of one or more prompts, within its time limits. `reserved`, the memory of its body,
 /// is given back when the answer has begun.
@@ -63,6 +67,7 @@ pub(crate) async fn start(
     let mut headers = answer.headers().to_vec();
     headers.extend(came.map(|came| (CACHE_HEADER.to_owned(), came.name().to_owned())));
     headers.extend(sunset::header_of(&state.service, answer.model()));
+    headers.extend(place_in_queue(&state.service, answer.model()));
     Ok(Started {
         model: answer.model().to_owned(),
         headers,
@@ -75,4 +80,13 @@ pub(crate) async fn start(
             active,
         ),
     })
+}
+
+/// The place in a model's queue at which a request has just come, if the model's batch is full.
+fn place_in_queue(service: &Service, model: &str) -> Option<(String, String)> {
+    let served = service.model(model).ok()?;
+    let load = served.loaded.as_ref()?.model.load();
+    let full = load.max_running > 0 && load.running >= load.max_running;
+    let waits = full && load.waiting > 0;
+    waits.then(|| (QUEUE_HEADER.to_owned(), load.waiting.to_string()))
 }

@@ -35,6 +35,8 @@ pub struct ApiState {
     pub max_file_bytes: u64,
     /// Models that come and go; set once the server is tied together, if there is a library.
     pub library: OnceLock<Arc<dyn ModelLibrary>>,
+    /// Retriever of the collections that name none; set once the server is tied together, if there is one.
+    pub retriever: OnceLock<String>,
     /// Requests with an idempotency key that are being answered.
     pub(crate) executions: Executions,
     /// Responses that are being made in the background.
@@ -69,6 +71,7 @@ impl ApiState {
             retention,
             max_file_bytes,
             library: OnceLock::new(),
+            retriever: OnceLock::new(),
             executions: Executions::default(),
             live: LiveAnswers::default(),
             recordings: BodyBudget::new(MAX_RECORDED_BYTES),

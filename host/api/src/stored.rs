@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::StatusCode;
 use http::request::Parts;
 use mortise_http::{Context, Problem, append_headers, json_response};
-use mortise_service::Admission;
+use mortise_service::{Admission, Principal};
 use mortise_store::{Change, Item, Key, Listing, Record, StoreError};
 use serde_json::{Value, json};
 
@@ -24,6 +24,11 @@ impl Caller {
     /// Caller.
     pub(crate) fn subject(&self) -> &str {
         &self.admission.allowance().principal.subject
+    }
+
+    /// Identity of the caller.
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.admission.allowance().principal
     }
 
     /// Tenant, if the policies name one.

@@ -33,6 +33,7 @@ pub(crate) fn abuse(
         Kind::Policy => named(facts()),
         Kind::Tool => calls(harness),
         Kind::Guardrail => named(answers()),
+        Kind::Retriever => named(documents()),
     };
     let asked = inputs.into_iter();
     asked.map(move |(name, input)| (name, endure(harness, kind, &input)))
@@ -56,7 +57,7 @@ fn endure(harness: &Harness, kind: Kind, input: &Value) -> anyhow::Result<()> {
     match kind {
         Kind::ChatTemplate => check_segments(&said),
         Kind::OutputParser => check_pieces(harness, input, &said, Budget::cutting(CUTS)),
-        Kind::Grammar | Kind::Policy | Kind::Tool | Kind::Guardrail => Ok(()),
+        Kind::Grammar | Kind::Policy | Kind::Tool | Kind::Guardrail | Kind::Retriever => Ok(()),
     }
 }
 
@@ -256,6 +257,41 @@ fn answers() -> Vec<(&'static str, Value)> {
             "an answer that is out already",
             json!({"answer": [{"content": CANARY}, {"content": long}], "holds": false}),
         ),
+    ]
+}
+
+/// Documents, queries and passages of strangers.
+fn documents() -> Vec<(&'static str, Value)> {
+    let long = CANARY.repeat(1000);
+    let document = |text: &str| json!({"chunk": {"text": text, "name": CANARY, "media_type": "text/markdown"}});
+    let candidate = |text: &str, tokens: u32| json!({"text": text, "document": CANARY, "tokens": tokens, "score": 1.0});
+    let choice = |candidates: Vec<Value>, passages: u32, tokens: u32| {
+        json!({"assemble": {
+            "query": CANARY, "candidates": candidates, "passages": passages, "tokens": tokens,
+        }})
+    };
+    vec![
+        ("a document of one letter", document("é")),
+        ("a document of marks", document(&long)),
+        ("a line without end", document(&"日".repeat(50_000))),
+        (
+            "blanks and headings alone",
+            document(&"# \n\n".repeat(5000)),
+        ),
+        (
+            "chunks of one token",
+            json!({"chunk": {"text": "a b c d", "max_tokens": 1, "about_bytes": 1, "max_chunks": 50_000}}),
+        ),
+        ("a query of one letter", json!({"rewrite": "é"})),
+        ("a query of marks", json!({"rewrite": CANARY})),
+        ("a query of 16 KB", json!({"rewrite": "a ".repeat(8000)})),
+        ("no passages", choice(Vec::new(), 5, 100)),
+        ("no room", choice(vec![candidate(CANARY, 10)], 0, 0)),
+        (
+            "passages that are too long",
+            choice(vec![candidate(&long, 4_000_000_000); 50], 50, 4_294_967_295),
+        ),
+        ("equal passages", choice(vec![candidate("", 0); 50], 50, 0)),
     ]
 }
 

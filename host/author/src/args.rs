@@ -186,7 +186,7 @@ pub enum Language {
     C,
     /// Python, built with componentize-py.
     Python,
-    /// JavaScript, built with componentize-js.
+    /// JavaScript, built with componentize-qjs.
     Js,
 }
 
@@ -265,7 +265,7 @@ pub struct PluginConformanceArgs {
     pub host: Option<String>,
 }
 
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 7] = [
     ("chat-template", "Conversations to prompts"),
     (
         "output-parser",
@@ -275,6 +275,10 @@ const KINDS: [(&str, &str); 6] = [
     ("policy", "Who may ask"),
     ("tool", "Tools that the server runs"),
     ("guardrail", "What is looked at, and may be refused"),
+    (
+        "retriever",
+        "Chunks of documents, queries, passages that a model is given",
+    ),
 ];
 
 /// A kind of plugins by its name.
@@ -303,6 +307,16 @@ In:   {\"messages\": [...]} or {\"answer\": [{\"content\": \"...\"} or {\"reason
        \"subject\": \"...\"?, \"tenant\": \"...\"?
 Out:  {\"input\": VERDICT} or {\"answer\": [VERDICT], \"end\": VERDICT}; a verdict is \"pass\",
        \"undecided\", {\"replace\": \"...\"} or {\"refuse\": {\"code\": \"...\", \"message\": \"...\"}}
+For a retriever
+In:   {\"chunk\": {\"text\": \"...\", \"name\": \"a.txt\"?, \"media_type\": \"text/plain\"?,
+       \"max_tokens\": 200?, \"overlap_tokens\": 0?, \"about_bytes\": 800?, \"max_chunks\": 1000?}}
+      or {\"rewrite\": \"...\"} or
+      {\"assemble\": {\"query\": \"...\", \"candidates\": [{\"text\": \"...\", \"document\": \"a.txt\"?,
+       \"start\": 0?, \"end\": 9?, \"score\": 0.5?, \"similarity\": 0.5?, \"tokens\": 1?}],
+       \"passages\": 5?, \"tokens\": 200?}},
+       \"subject\": \"...\"?, \"tenant\": \"...\"?; {} tells what it does
+Out:  {\"chunks\": [{\"start\": 0, \"end\": 9, \"text\": \"...\"}]}, {\"queries\": [\"...\"]} or
+      {\"chosen\": [0], \"joint\": \"blank-line\", \"texts\": [\"...\"]}; for {} {\"traits\": {...}}
 
 Example:
   echo '{\"headers\":{\"x-tenant\":\"acme\"}}' | mortise plugin run my-policy.wasm";
@@ -327,7 +341,7 @@ Example:
   mortise plugin test target/wasm32-wasip2/release/my_policy.wasm";
 
 const PLUGIN_PACK_HELP: &str = "\
-Compilers for Rust's wasm32-wasip2, componentize-py and componentize-js make components;
+Compilers for Rust's wasm32-wasip2, componentize-py and componentize-qjs make components;
 others make core modules, which this wraps.
 
 Example:

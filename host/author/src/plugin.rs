@@ -25,6 +25,7 @@ impl LoadPlugin for PluginUnderTest {
     fn load(args: &PluginFileArgs) -> anyhow::Result<Self> {
         let config = HostConfig {
             cache_dir: args.cache.clone(),
+            quick: true,
             ..HostConfig::default()
         };
         load_into(PluginHost::new(config)?, args)

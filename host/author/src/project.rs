@@ -1,6 +1,6 @@
-//! `mortise plugin new`: a project from templates that are part of the program. It holds what it needs
-//! of this release (the SDK, headers or the WIT package), so that it builds without the server's
-//! sources, from nothing but the language's own registry.
+//! `mortise plugin new`: a project from templates that are part of the program. It holds the package of its language as
+//! it is published (the SDK, the headers, `mortise_plugin` or `mortise-plugin`), so that it builds without the server's
+//! sources and without a registry that has the package. Taking it from one later is a line in the manifest.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use crate::args::{Language, PluginNewArgs};
-use crate::templates::{File, SDK, of_kind, of_language, sources};
+use crate::templates::{File, JAVASCRIPT, PYTHON, SDK, TYPES, of_kind, of_language, sources};
 
 /// Stand for the plugin's name and kind in the templates.
 const NAME: &str = "plugin-name";
@@ -61,13 +61,19 @@ fn carried(lang: Language) -> Vec<(String, &'static str)> {
         }
         // Its headers are among the sources of the kind.
         Language::C => Vec::new(),
-        Language::Python | Language::Js => {
-            let files = mortise_wit::FILES.iter();
-            files
-                .map(|(name, text)| (format!("wit/{name}"), *text))
-                .collect()
-        }
+        Language::Python => packaged("mortise_plugin", &[PYTHON]),
+        Language::Js => packaged("mortise-plugin", &[JAVASCRIPT, TYPES]),
     }
+}
+
+/// A package as it is published: its own files, and the WIT package in it.
+fn packaged(name: &str, own: &[&[File]]) -> Vec<(String, &'static str)> {
+    let wit = mortise_wit::FILES.iter();
+    let wit = wit.map(|(file, text)| (format!("{name}/wit/{file}"), *text));
+    let own = own.iter().copied().flatten();
+    own.map(|(path, text)| ((*path).to_owned(), *text))
+        .chain(wit)
+        .collect()
 }
 
 fn steps(args: &PluginNewArgs) -> Vec<String> {

@@ -14,12 +14,65 @@ macro_rules! templates {
     };
 }
 
+/// Files of an example that is a project as it stands.
+macro_rules! example {
+    ($folder:literal: $($path:literal),* $(,)?) => {
+        &[$((
+            $path,
+            include_str!(concat!("../../../examples/plugins/", $folder, "/", $path)),
+        )),*]
+    };
+}
+
 /// Files of the SDK, which a Rust project has in a folder of its own.
 macro_rules! sdk {
     ($($path:literal),* $(,)?) => {
         &[$((concat!("sdk/", $path), include_str!(concat!("../../../wit/sdk/", $path)))),*]
     };
 }
+
+/// Files of a package that authors install, with the path that each has in a project.
+macro_rules! package {
+    ($folder:literal as $name:literal: $($path:literal),* $(,)?) => {
+        &[$((
+            concat!($name, "/", $path),
+            include_str!(concat!("../../../packaging/", $folder, "/", $path)),
+        )),*]
+    };
+}
+
+/// The package for Python, without the WIT package.
+pub(crate) const PYTHON: &[File] = package!["python/mortise_plugin" as "mortise_plugin":
+    "__init__.py",
+    "__main__.py",
+    "guest/entry.py",
+];
+
+/// The package for JavaScript, without the WIT package and its types.
+pub(crate) const JAVASCRIPT: &[File] = package!["js" as "mortise-plugin":
+    "package.json",
+    "cli.mjs",
+    "guest/entry.js",
+    "guest/globals.js",
+    "guest/text.js",
+    "types/globals.d.ts",
+];
+
+/// Types of each version of the WIT package.
+pub(crate) const TYPES: &[File] = &[
+    (
+        "mortise-plugin/types/v0.1.d.ts",
+        include_str!("../../../wit/ts/v0.1.d.ts"),
+    ),
+    (
+        "mortise-plugin/types/v0.2.d.ts",
+        include_str!("../../../wit/ts/v0.2.d.ts"),
+    ),
+    (
+        "mortise-plugin/types/v0.3.d.ts",
+        include_str!("../../../wit/ts/v0.3.d.ts"),
+    ),
+];
 
 /// The SDK as it is published. Without what only its own tests need, so that nobody resolves that.
 pub(crate) const SDK: &[File] = sdk![
@@ -43,6 +96,7 @@ pub(crate) const SDK: &[File] = sdk![
     "src/output_parser.rs",
     "src/policy.rs",
     "src/prepared.rs",
+    "src/retriever.rs",
     "src/stream/arguments.rs",
     "src/stream/calls.rs",
     "src/stream/mod.rs",
@@ -94,13 +148,22 @@ pub(crate) fn of_kind(kind: Kind) -> &'static [File] {
             "cases/too-long.json",
             "cases/wrong-arguments.json",
         ],
-        Kind::Guardrail => templates!["guardrail":
+        Kind::Guardrail => example!["banned-words":
             "settings.schema.json",
             "cases/passes.json",
             "cases/refuses.json",
             "cases/replaces.json",
             "cases/cannot-replace.json",
             "cases/input.json",
+            "cases/wrong-settings.json",
+        ],
+        Kind::Retriever => templates!["retriever":
+            "settings.schema.json",
+            "cases/chunks.json",
+            "cases/long-paragraph.json",
+            "cases/queries.json",
+            "cases/two-of-a-document.json",
+            "cases/no-room.json",
             "cases/wrong-settings.json",
         ],
     }
@@ -127,7 +190,6 @@ pub(crate) fn of_language(lang: Language) -> &'static [File] {
                 "requirements.txt",
                 include_str!("../templates/python/requirements.txt"),
             ),
-            ("entry.py", include_str!("../templates/python/entry.py")),
             (".gitignore", "/build\n/*.wasm\n__pycache__\n"),
         ],
         Language::Js => &[
@@ -139,7 +201,10 @@ pub(crate) fn of_language(lang: Language) -> &'static [File] {
                 "package-lock.json",
                 include_str!("../templates/js/package-lock.json.in"),
             ),
-            ("entry.js", include_str!("../templates/js/entry.js")),
+            (
+                "jsconfig.json",
+                include_str!("../templates/js/jsconfig.json"),
+            ),
             (".gitignore", "/build\n/node_modules\n/*.wasm\n"),
         ],
     }
@@ -192,9 +257,15 @@ pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [File] {
         (Language::Rust, Kind::OutputParser) => rust!("output-parser"),
         (Language::Rust, Kind::Grammar) => rust!("grammar"),
         (Language::Rust, Kind::Tool) => rust!("tool"),
-        (Language::Rust, Kind::Guardrail) => rust!("guardrail"),
+        // The example is the project.
+        (Language::Rust, Kind::Guardrail) => &[(
+            "src/lib.rs",
+            include_str!("../../../examples/plugins/banned-words/src/lib.rs"),
+        )],
+        (Language::Rust, Kind::Retriever) => rust!("retriever"),
+        (Language::Python, Kind::Retriever) => source!("python", "retriever": "plugin.py"),
         // `project::make` says so.
-        (Language::C | Language::Python | Language::Js, Kind::Guardrail) => &[],
+        (Language::C, Kind::Guardrail) | (Language::C | Language::Js, Kind::Retriever) => &[],
         (Language::C, Kind::Policy) => {
             c!("policy", "policy_plugin.h", "policy_plugin.c")
         }
@@ -224,11 +295,15 @@ pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [File] {
             source!("python", "grammar": "plugin.py", "grammar.py")
         }
         (Language::Python, Kind::Tool) => source!("python", "tool": "plugin.py"),
+        (Language::Python, Kind::Guardrail) => {
+            source!("python", "guardrail": "plugin.py", "guardrail.py")
+        }
         (Language::Js, Kind::Policy) => source!("js", "policy": "plugin.js"),
         (Language::Js, Kind::ChatTemplate) => source!("js", "chat-template": "plugin.js"),
         (Language::Js, Kind::OutputParser) => source!("js", "output-parser": "plugin.js"),
         (Language::Js, Kind::Grammar) => source!("js", "grammar": "plugin.js"),
         (Language::Js, Kind::Tool) => source!("js", "tool": "plugin.js"),
+        (Language::Js, Kind::Guardrail) => source!("js", "guardrail": "plugin.js"),
     }
 }
 
@@ -248,6 +323,7 @@ mod tests {
             Kind::Grammar,
             Kind::Tool,
             Kind::Guardrail,
+            Kind::Retriever,
         ] {
             let is_schema = |(path, _): &&File| *path == "settings.schema.json";
             let (_, text) = of_kind(kind).iter().find(is_schema).expect("a schema");

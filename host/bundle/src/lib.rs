@@ -42,10 +42,10 @@ mod tests {
             .map(|source| host.load(source).unwrap())
             .map(|component| (component.name().to_owned(), component.kinds().to_vec()))
             .collect();
-        // No tool or guardrail serves unless an operator brings it.
+        // No tool, guardrail or retriever serves unless an operator brings it.
         let kinds_with_default = Kind::ALL
             .into_iter()
-            .filter(|kind| !matches!(kind, Kind::Tool | Kind::Guardrail));
+            .filter(|kind| !matches!(kind, Kind::Tool | Kind::Guardrail | Kind::Retriever));
         let expected: Vec<_> = kinds_with_default
             .map(|kind| (kind.to_string(), vec![kind]))
             .collect();

@@ -1,9 +1,12 @@
 //! Cost of the default policy for a request whose caller has limits: `identify` before the body, `authorize` behind it and
-//! `account` at the end, with counters in this process and in a Valkey server on this machine.
+//! `account` at the end, with counters in this process and in a Valkey server on this machine. Beside them, in the same run, what is
+//! the least: the same calls for a caller without limits, and one exchange with the server.
 //!
 //! `cargo run --release -p mortise --example accounting_cost`
 
 use std::error::Error;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +21,8 @@ const WARM_UP: usize = 500;
 const CALLS: usize = 10_000;
 
 /// Terms of a caller, as many as most have, and all that there are, with limits that hold nobody up.
-const TERMS: [(&str, &str); 2] = [
+const TERMS: [(&str, &str); 3] = [
+    ("no limits", ""),
     (
         "three limits",
         r#""requests_per_minute": 1000000000, "tokens_per_minute": 1000000000000, "max_concurrent": 1000"#,
@@ -57,12 +61,36 @@ async fn main() -> Result<(), Box<dyn Error>> {
         authorities: Authorities::public()?,
     })
     .await;
-    for (name, terms) in TERMS {
+    println!(
+        "| one exchange with the server (PING) | {} | – | – |",
+        pings(&server)?
+    );
+    for (name, terms) in TERMS.into_iter().skip(1) {
         let counters = SharedCounters::of(&valkey, name);
         measure(&format!("Valkey, {name}"), terms, Arc::new(counters)).await?;
     }
     println!("\nlost: {}", valkey.stats().lost);
     Ok(())
+}
+
+/// Times of exchanges over the server's socket, as cells.
+fn pings(server: &Server) -> Result<String, Box<dyn Error>> {
+    let url = server.url();
+    let path = url
+        .strip_prefix("unix://")
+        .ok_or("the server has no socket")?;
+    let mut socket = UnixStream::connect(path)?;
+    let mut times = Vec::new();
+    for _ in 0..WARM_UP + CALLS {
+        let began = Instant::now();
+        socket.write_all(b"PING\r\n")?;
+        socket.read_exact(&mut [0; 7])?;
+        times.push(began.elapsed());
+    }
+    times.drain(..WARM_UP);
+    times.sort_unstable();
+    let [p50, p99] = [times[CALLS / 2], times[CALLS * 99 / 100]].map(|time| time.as_micros());
+    Ok(format!("{p50} µs | {p99} µs"))
 }
 
 async fn measure(

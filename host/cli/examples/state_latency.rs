@@ -39,7 +39,9 @@ fn main() {
     let made = server.post(RESPONSES, &asked(true, false)).ok();
     drop(server);
     let large = fill(&path, url.as_deref(), &made);
+    let begun = Instant::now();
     let server = Server::configured(&config);
+    println!("start beside {STORED} responses: {:?}", begun.elapsed());
     let mut connection = Connection::open(&server);
     let request = format!(
         "GET {RESPONSES}/{large} HTTP/1.1\r\nhost: {}\r\n\r\n",

@@ -68,6 +68,14 @@ pub(crate) enum ModelsCommand {
         #[command(flatten)]
         server: AdminServer,
     },
+    /// List the queues of loaded models by tenant, with places, shares and waits
+    Queues {
+        #[command(flatten)]
+        server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Unload a model, and wait until its memory is free
     Unload {
         /// The model's public name
@@ -120,6 +128,22 @@ pub(crate) enum LorasCommand {
         #[command(flatten)]
         server: AdminServer,
     },
+}
+
+/// A running server that files are compared with.
+#[derive(Debug, Args)]
+pub(crate) struct Against {
+    /// Also say what a reload would change on the server with this admin side, as http://127.0.0.1:9000
+    #[arg(long, value_name = "URL")]
+    pub(crate) against: Option<String>,
+    /// With --against: the environment variable that holds its key [default: the key of the files]
+    #[arg(long, value_name = "VARIABLE", requires = "against")]
+    pub(crate) admin_key_env: Option<String>,
+    /// With --against: print the changes as JSON
+    #[arg(long, requires = "against")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) tls: AdminTls,
 }
 
 /// The admin side of a running server.

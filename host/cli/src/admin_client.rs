@@ -1,5 +1,6 @@
 //! The admin side of a running server, as commands ask it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -7,8 +8,8 @@ use mortise_config::{Config, Overrides, variable_of};
 use serde_json::Value;
 use ureq::Agent;
 
-use crate::admin_args::AdminServer;
-use crate::admin_tls::tls_config;
+use crate::admin_args::{AdminServer, Against};
+use crate::admin_tls::{AdminTls, tls_config};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -40,10 +41,33 @@ impl AdminClient {
             }
             _ => bail!("give --config, or --admin-url and --admin-key-env"),
         };
+        Self::at(&url, key, &server.tls)
+    }
+
+    /// The server that files are to be compared with, at its address.
+    pub(crate) fn of_comparison(
+        url: &str,
+        against: &Against,
+        files: &[PathBuf],
+    ) -> anyhow::Result<Self> {
+        let key = match &against.admin_key_env {
+            Some(variable) => variable_of("--admin-key-env", variable)?,
+            None => {
+                let admin = Config::load(files, Overrides::default())?.admin;
+                let admin = admin.context(
+                    "the files have no admin key; give --admin-key-env with that of the server",
+                )?;
+                admin.key
+            }
+        };
+        Self::at(url, key, &against.tls)
+    }
+
+    fn at(url: &str, key: String, tls: &AdminTls) -> anyhow::Result<Self> {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .tls_config(tls_config(&server.tls)?)
+            .tls_config(tls_config(tls)?)
             .build()
             .new_agent();
         Ok(Self {

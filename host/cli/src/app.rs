@@ -9,8 +9,8 @@ use mortise_admin::{Admin, Around, MetricsPage};
 use mortise_api::batches::Batches;
 use mortise_api::llm::{self, Llm};
 use mortise_api::{
-    ApiState, Collections, SearchTool, anthropic, batches, files, login, ollama, openai, rerank,
-    responses, resume_collections, vector_stores,
+    ApiState, Collections, SearchTool, anthropic, batches, echo_socket, files, login, ollama,
+    openai, rerank, responses, resume_collections, vector_stores,
 };
 use mortise_author::install_sources;
 use mortise_config::{
@@ -50,7 +50,7 @@ use crate::measure::measure;
 use crate::memory::trim_regularly;
 use crate::operator::Operating;
 use crate::reload::Reloader;
-use crate::serving::{built_in, service_config, serving};
+use crate::serving::{built_in, service_config, serving, set_retriever};
 use crate::sharing::{Shared, start_sharing_store};
 use crate::spending::{Money, accountant, charged};
 use crate::supervise::{must_go_on, supervise};
@@ -235,6 +235,8 @@ struct Running {
     batch_lines: usize,
     /// The page of the playground is at `/`.
     playground: bool,
+    /// A WebSocket sends back what it gets.
+    websocket_echo: bool,
     metrics: Arc<Metrics>,
 }
 
@@ -328,7 +330,7 @@ impl Running {
         let aliases = Arc::clone(&self.aliases);
         let reload = reloader.on_request();
         let http = Arc::clone(&self.state.http);
-        let numbers: MetricsPage = Box::new(move || http.metrics_page());
+        let numbers: MetricsPage = Box::new(move |headers| http.metrics_page(headers));
         let around = Around {
             identity: Arc::clone(&self.identity),
             auditor: self.audit.auditor(),
@@ -388,6 +390,10 @@ impl Running {
         ];
         if self.playground {
             dialects.push(mortise_web::api(ELSEWHERE));
+        }
+        if self.websocket_echo {
+            let state = Arc::clone(&self.state);
+            dialects.push(echo_socket::api(state, openai::error_body));
         }
         let http = Arc::clone(&self.state.http);
         let router = router(http, dialects, ELSEWHERE).map_err(anyhow::Error::msg);
@@ -473,7 +479,7 @@ async fn open(
     arrival.prepare(&config, &models).await?;
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
-    let (watch, playground) = (plugins.watch, http.playground);
+    let (watch, playground, echo) = (plugins.watch, http.playground, http.websocket_echo);
     let aliases = start::alias_table(config.aliases, &models)?;
     let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
     kept.audit.follow_models(&models);
@@ -495,7 +501,7 @@ async fn open(
         aliases: Arc::clone(&aliases),
         recognise: Arc::new(Callers(Arc::clone(&identity))),
         spend: accountant(money.as_ref(), &kept.counters),
-        built_in_tools: built_in(config.search_tool, &search),
+        built_in_tools: built_in(config.retrieval.search_tool, &search),
         ..service_config(limits, engine, config.names, config.response_cache)
     };
     let service = serving(service, &plugins, &managed)?;
@@ -515,6 +521,7 @@ async fn open(
         config.state.max_file_bytes,
     ));
     search.serve(&state);
+    set_retriever(&state, config.retrieval.retriever)?;
     Ok(Running {
         state,
         live,
@@ -528,6 +535,7 @@ async fn open(
         watch,
         batch_lines: limits.batch_lines,
         playground,
+        websocket_echo: echo,
         metrics,
     })
 }

@@ -14,7 +14,7 @@ use mortise_telemetry::{LogFormat, LogLevel};
 use serde::de::value::{Error as WordError, StringDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
-use crate::admin_args::{LorasCommand, ModelsCommand};
+use crate::admin_args::{Against, LorasCommand, ModelsCommand};
 use crate::chat::ChatArgs;
 use crate::key_args::KeysCommand;
 use crate::top::TopArgs;
@@ -218,6 +218,8 @@ pub(crate) enum ConfigCommand {
         /// The files
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        against: Against,
     },
     /// Print the JSON file of a llama-router as a file of this server; what differs is said in comments.
     ImportRouter {

@@ -116,8 +116,11 @@ fn run(command: Command) -> anyhow::Result<()> {
             app::serve(ConfigSource { files, overrides }, args.take_over)
         }
         Command::Config(ConfigCommand::PrintDefault) => print(mortise_config::DEFAULT_FILE),
-        Command::Config(ConfigCommand::Check { files }) => {
+        Command::Config(ConfigCommand::Check { files, against }) => {
             check::check(&files)?;
+            if let Some(url) = &against.against {
+                return check::compare(url, &against, &files);
+            }
             print(
                 "the configuration is right; `mortise plugin list --config` also loads its plugins and \
                  checks their settings\n",

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mortise_admin::{Reloads, Rescan, SettingsReload};
+use mortise_admin::{Inquiry, Reloads, Rescan, SettingsCheck, SettingsReload};
 use mortise_config::{ConfigSource, Settings};
 use mortise_identity::Identity;
 use mortise_library::Library;
@@ -26,6 +26,8 @@ pub(crate) struct Reloader {
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
     identity: Arc<Identity>,
+    /// Settings that were taken last.
+    taken: Mutex<Settings>,
     /// Models as the settings had them when they were read last; `None`: another server lists them.
     known: Mutex<Option<KnownModels>>,
     library: Option<Arc<Library>>,
@@ -49,6 +51,7 @@ impl Reloader {
     ) -> Arc<Self> {
         Arc::new(Self {
             started_with: source.settings(),
+            taken: Mutex::new(source.settings()),
             source,
             live,
             models,
@@ -68,6 +71,7 @@ impl Reloader {
                 self,
                 |this| async move { this.reload("admin request").await },
             ),
+            check: self.inquiry(),
             rescan: on_request(self, |this| async move { this.rescan().await }),
             restart: on_request(self, |this| async move { this.restart_models().await }),
             keep: keep::keeper(self.source.files.clone()),
@@ -191,11 +195,66 @@ impl Reloader {
         };
         *self.known() = known;
         self.certificates.renew(renewal);
+        *self.taken() = settings.clone();
         SettingsReload::Taken {
             models,
             restart_keys: self.started_with.restart_keys(&settings),
             plugins: plugins.to_json(),
         }
+    }
+
+    /// Tells what a reload would change, for the admin side.
+    fn inquiry(self: &Arc<Self>) -> Inquiry<SettingsCheck> {
+        let reloader = Arc::clone(self);
+        Arc::new(move |text| {
+            let reloader = Arc::clone(&reloader);
+            Box::pin(async move { reloader.check(text).await })
+        })
+    }
+
+    /// Compare settings with what is in force, and take nothing: those of a text, or else those of the files.
+    async fn check(&self, text: Option<String>) -> SettingsCheck {
+        let source = self.source.clone();
+        let read = move || {
+            let read = match text {
+                Some(text) => source.candidate(&text),
+                None => source.load().map(|config| (config, source.settings())),
+            };
+            read.and_then(|(config, settings)| {
+                Certificates::read(&config)?;
+                Ok((config, settings))
+            })
+        };
+        let (config, settings) = match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) => {
+                return SettingsCheck::Invalid(format!("{:#}", anyhow::Error::from(error)));
+            }
+            Err(panic) => return SettingsCheck::Invalid(panic.to_string()),
+        };
+        let mut conflicts = Vec::new();
+        let models = match KnownModels::of(&config, self.library.clone()) {
+            None => None,
+            Some(known) => match known.scan().await {
+                Ok(all) => {
+                    let all = self.in_use_kept(all).0.models;
+                    let (change, found) = self.models.difference(&all);
+                    conflicts = found;
+                    Some(change)
+                }
+                Err(error) => return SettingsCheck::Invalid(error.to_string()),
+            },
+        };
+        SettingsCheck::Right {
+            models,
+            conflicts,
+            reload_keys: self.taken().reload_keys(&settings),
+            restart_keys: self.started_with.restart_keys(&settings),
+        }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Settings> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Scan for models again, without reading the settings.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use mortise_api::SearchTool;
+use anyhow::Context as _;
+use mortise_api::{ApiState, SearchTool};
 use mortise_config::LimitConfig;
 use mortise_models::{EngineSettings, NameMatching};
 use mortise_plugin_manager::{ManagedModel, PluginSet};
@@ -24,6 +25,7 @@ pub(crate) fn serving(
         &plugins.tools(),
         plugins.guardrails(),
     )?;
+    service.retrievers.replace(plugins.retrievers());
     Ok(Arc::new(service))
 }
 
@@ -50,4 +52,18 @@ pub(crate) fn service_config(
 pub(crate) fn built_in(searches: bool, search: &Arc<SearchTool>) -> Vec<Arc<dyn RunTool>> {
     let search = searches.then(|| Arc::clone(search) as _);
     search.into_iter().collect()
+}
+
+/// Have a retriever work for the vector stores that name none. It must be there at the start.
+pub(crate) fn set_retriever(state: &ApiState, name: Option<String>) -> anyhow::Result<()> {
+    let Some(name) = name else {
+        return Ok(());
+    };
+    let found = state.service.retrievers.get(&name);
+    found.with_context(|| {
+        format!("retrieval.retriever: there is no retriever `{name}`; bind one ([[plugins.bindings]]) or put its file into plugins.dir")
+    })?;
+    // Only the first call counts, and there is one.
+    let _ = state.retriever.set(name);
+    Ok(())
 }

@@ -88,6 +88,10 @@ impl RawEngine {
             max_queue: within("limits.max_queue", limits.max_queue, 1 << 16)?,
             max_queued_tokens: positive("limits.max_queued_tokens", limits.max_queued_tokens)?,
             reserve_queue: limits.reserve_queue.unwrap_or(tenants),
+            max_expected_wait: match limits.max_expected_wait_ms {
+                0 => None,
+                time => Some(milliseconds("limits.max_expected_wait_ms", time)?),
+            },
             step_token_budget: budget,
             prefill_chunk: match self.prefill_chunk_ms {
                 0 => None,

@@ -64,6 +64,33 @@ pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<Raw, ConfigError> {
     }
 }
 
+/// Read a text in the place of files that lie in a folder, with the changes of the admin side that were kept there.
+pub(super) fn of_candidate(text: &str, base: &Path) -> Result<(Raw, Table), ConfigError> {
+    let named = Path::new("settings");
+    let raw = raw::parse(text).map_err(|message| malformed(named, message))?;
+    let table = text.parse();
+    let mut table: Table = table.map_err(|error| malformed(named, format!("{error}")))?;
+    let kept = kept_file(&table, Some(base)).filter(|path| path.exists());
+    let Some(path) = kept else {
+        return Ok((raw, table));
+    };
+    let kept = text_of(&path)?.parse();
+    let kept: Table = kept.map_err(|error| malformed(&path, format!("{error}")))?;
+    merge(&mut table, kept);
+    let merged = Value::Table(table.clone()).try_into();
+    let merged = merged.map_err(|error: toml::de::Error| malformed(&path, error.to_string()));
+    Ok((merged?, table))
+}
+
+/// Files as one text, without the changes that the admin side keeps.
+///
+/// # Errors
+/// When a file cannot be read or is wrong.
+pub fn merged_text<P: AsRef<Path>>(files: &[P]) -> Result<String, ConfigError> {
+    read(files)?;
+    Ok(table_of(files, false).to_string())
+}
+
 /// The file of kept changes that a table names, below the folder of the first file.
 pub(super) fn kept_file(table: &Table, base: Option<&Path>) -> Option<PathBuf> {
     let name = table.get("admin")?.as_table()?.get("persist")?.as_str()?;

@@ -68,7 +68,7 @@ pub use self::faults::fault_folder;
 pub use self::health::HealthConfig;
 pub use self::hub::hub_config;
 pub use self::inherited::{Inherited, notify_socket};
-pub use self::layers::config_files;
+pub use self::layers::{config_files, merged_text};
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
 pub use self::listener::{AdminConfig, SocketConfig};
@@ -79,6 +79,7 @@ pub use self::persisted::{KeptChange, keep};
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawLog};
 pub use self::registry::registry_credentials;
+pub use self::retrieval::RetrievalConfig;
 pub use self::router_file::{ImportedRouter, import_router};
 pub use self::settings::Settings;
 pub use self::spend::SpendConfig;
@@ -134,6 +135,18 @@ impl ConfigSource {
     /// Read and check it.
     pub fn load(&self) -> Result<Config, ConfigError> {
         Config::load(&self.files, self.overrides.clone())
+    }
+
+    /// Check a text in the place of the files, as if it lay beside the first of them, and its keys and values.
+    ///
+    /// # Errors
+    /// When it is wrong.
+    pub fn candidate(&self, text: &str) -> Result<(Config, Settings), ConfigError> {
+        let base = self.files.first().and_then(|file| file.parent());
+        let base = base.unwrap_or(Path::new("."));
+        let (raw, table) = layers::of_candidate(text, base)?;
+        let config = Config::check(raw, base, self.overrides.clone())?;
+        Ok((config, Settings::of_table(table)))
     }
 
     /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
@@ -201,8 +214,8 @@ pub struct Config {
     pub audit: AuditConfig,
     /// When parts of the server count as failed.
     pub health: HealthConfig,
-    /// Chats may opt in to the server tool `search`.
-    pub search_tool: bool,
+    /// Searches in what callers have stored.
+    pub retrieval: RetrievalConfig,
     /// Cache of whole answers.
     pub response_cache: CacheConfig,
     /// Numbers and lines about requests.
@@ -242,6 +255,8 @@ pub struct HttpConfig {
     pub drain: Duration,
     /// A page to try models is at `/`.
     pub playground: bool,
+    /// A WebSocket at `/debug/websocket-echo` sends back what it gets.
+    pub websocket_echo: bool,
 }
 
 /// Settings of the command line; each overrides the file.
@@ -378,7 +393,7 @@ impl Config {
             spend: raw.spend.check()?,
             audit: raw.audit.check(base, state.outlives())?,
             health: raw.health.check()?,
-            search_tool: raw.retrieval.search_tool,
+            retrieval: raw.retrieval,
             response_cache: raw.response_cache.check()?,
             metrics: raw
                 .metrics
@@ -494,6 +509,7 @@ fn check_http(server: &RawServer, limits: &limits::RawLimits) -> Result<HttpConf
         },
         drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
         playground: server.playground,
+        websocket_echo: server.websocket_echo,
     })
 }
 

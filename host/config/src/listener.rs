@@ -34,6 +34,7 @@ pub(crate) struct RawServer {
     pub(crate) heartbeat_ms: u64,
     pub(crate) drain_seconds: u64,
     pub(crate) playground: bool,
+    pub(crate) websocket_echo: bool,
     pub(crate) proxy_protocol: bool,
 }
 
@@ -59,6 +60,7 @@ impl Default for RawServer {
             heartbeat_ms: 15_000,
             drain_seconds: 30,
             playground: true,
+            websocket_echo: false,
             proxy_protocol: false,
         }
     }

@@ -137,6 +137,7 @@ fn check_binding(
             "only a policy or a guardrail has it; of other kinds the most specific binding serves";
         return Err(invalid(&key("order"), problem));
     }
+    check_retriever(&key, &raw)?;
     check_patterns(&key("models"), &raw.models)?;
     check_patterns(&key("tenants"), &raw.tenants)?;
     check_patterns(&key("routes"), &raw.routes)?;
@@ -187,6 +188,21 @@ fn check_binding(
         settings,
         lines: raw.lines,
     })
+}
+
+/// A retriever is chosen by its name, and not by what is asked.
+fn check_retriever(key: &impl Fn(&str) -> String, raw: &RawBinding) -> Result<(), ConfigError> {
+    if raw.kind != Kind::Retriever {
+        return Ok(());
+    }
+    let any = |patterns: &[String]| patterns == ["*"];
+    for (name, patterns) in [("models", &raw.models), ("routes", &raw.routes)] {
+        if !any(patterns) {
+            let message = "a retriever is chosen by its name; `tenants` says who may choose it";
+            return Err(invalid(&key(name), message));
+        }
+    }
+    Ok(())
 }
 
 /// Patterns of routes.
@@ -255,10 +271,11 @@ fn pulled_file(
 
 /// Patterns of architectures, for the kinds that are bound to a model.
 fn check_architectures(key: &str, kind: Kind, architectures: &[String]) -> Result<(), ConfigError> {
-    if matches!(kind, Kind::Policy | Kind::Tool | Kind::Guardrail) && architectures != ["*"] {
+    let of_all = [Kind::Policy, Kind::Tool, Kind::Guardrail, Kind::Retriever].contains(&kind);
+    if of_all && architectures != ["*"] {
         return Err(invalid(
             key,
-            "a policy, a tool or a guardrail serves all models at once; choose them by `models`",
+            "a policy, a tool, a guardrail or a retriever serves all models at once; choose them by `models`",
         ));
     }
     check_patterns(key, architectures)?;
@@ -300,8 +317,11 @@ fn check_http(
     let Some(raw) = raw else {
         return Ok(default);
     };
-    if !matches!(kind, Kind::Policy | Kind::Tool | Kind::Guardrail) {
-        return Err(invalid(key, "only a policy, a tool or a guardrail has it"));
+    if ![Kind::Policy, Kind::Tool, Kind::Guardrail, Kind::Retriever].contains(&kind) {
+        return Err(invalid(
+            key,
+            "only a policy, a tool, a guardrail or a retriever has it",
+        ));
     }
     let kibibytes = |value| within(&format!("{key}.max_response_kib"), value, 1 << 20);
     let max_response_bytes = match raw.max_response_kib {
@@ -356,7 +376,7 @@ fn duration_ms(key: &str, value: u64) -> Result<u64, ConfigError> {
 fn check_on_failure(key: &str, kind: Kind, chosen: OnFailure) -> Result<(), ConfigError> {
     let (sound, choices) = match kind {
         Kind::ChatTemplate | Kind::Grammar => (OnFailure::Fallback, "\"closed\" or \"fallback\""),
-        Kind::OutputParser | Kind::Policy | Kind::Tool | Kind::Guardrail => {
+        Kind::OutputParser | Kind::Policy | Kind::Tool | Kind::Guardrail | Kind::Retriever => {
             (OnFailure::Open, "\"closed\" or \"open\"")
         }
     };

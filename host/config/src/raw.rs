@@ -27,7 +27,7 @@ use super::limits::RawLimits;
 use super::listener::{RawAdmin, RawServer};
 use super::metrics::RawMetrics;
 use super::response_cache::RawResponseCache;
-use super::retrieval::RawRetrieval;
+use super::retrieval::RetrievalConfig;
 use super::spend::RawSpend;
 use super::store::RawStore;
 use super::traces::RawTraces;
@@ -57,7 +57,7 @@ pub(crate) struct Raw {
     pub(crate) spend: RawSpend,
     pub(crate) audit: RawAudit,
     pub(crate) health: RawHealth,
-    pub(crate) retrieval: RawRetrieval,
+    pub(crate) retrieval: RetrievalConfig,
     pub(crate) response_cache: RawResponseCache,
     pub(crate) metrics: RawMetrics,
     pub(crate) traces: RawTraces,

@@ -2,10 +2,12 @@
 
 use serde::Deserialize;
 
-/// The table as it is written.
+/// The table.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct RawRetrieval {
+pub struct RetrievalConfig {
     /// Chats may opt in to the server tool `search`.
-    pub(crate) search_tool: bool,
+    pub search_tool: bool,
+    /// Retriever of the vector stores that name none.
+    pub retriever: Option<String>,
 }

@@ -28,18 +28,29 @@ impl Settings {
     pub fn restart_keys(&self, now: &Self) -> Vec<String> {
         let mut keys = Vec::new();
         differing("", &self.0, &now.0, &mut keys);
-        keys.retain(|key| {
-            let table = key.split('.').next().unwrap_or_default();
-            let within = APPLIED_WITHIN.iter().any(|within| {
-                key.starts_with(within) && self.has_table(within) && now.has_table(within)
-            });
-            !(within || APPLIED.contains(&table)) || NOT_APPLIED.contains(&key.as_str())
-        });
+        keys.retain(|key| !self.is_applied(key, now));
+        keys
+    }
+
+    /// Keys that differ and take effect at a reload, in order.
+    pub fn reload_keys(&self, now: &Self) -> Vec<String> {
+        let mut keys = Vec::new();
+        differing("", &self.0, &now.0, &mut keys);
+        keys.retain(|key| self.is_applied(key, now));
         keys
     }
 }
 
 impl Settings {
+    /// True if a running server takes over a change of this key.
+    fn is_applied(&self, key: &str, now: &Self) -> bool {
+        let table = key.split('.').next().unwrap_or_default();
+        let within = APPLIED_WITHIN.iter().any(|within| {
+            key.starts_with(within) && self.has_table(within) && now.has_table(within)
+        });
+        (within || APPLIED.contains(&table)) && !NOT_APPLIED.contains(&key)
+    }
+
     /// True if there is a table at this path, whose parts end in dots.
     fn has_table(&self, path: &str) -> bool {
         let mut table = Some(&self.0);
@@ -105,6 +116,10 @@ mod tests {
                 "plugins.watch_ms",
                 "server.port",
             ]
+        );
+        assert_eq!(
+            before.reload_keys(&after),
+            ["auth.anonymous", "models", "plugins.dir"]
         );
     }
 

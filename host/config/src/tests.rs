@@ -183,7 +183,7 @@ fn plugins_ask_where_the_file_says() {
         (
             "grammar",
             "origins = []",
-            "only a policy, a tool or a guardrail",
+            "only a policy, a tool, a guardrail or a retriever",
         ),
         ("tool", "origins = [\"api.example\"]", "http.origins[0]"),
         ("policy", "origins = [\"https://a.b/path\"]", "has a path"),

@@ -82,7 +82,7 @@ impl RawTraces {
         let authorities = authorities.transpose()?;
         let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value == "true")
             || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
-        let from_variables = || endpoint_of(variable).filter(|_| !disabled);
+        let from_variables = || endpoint_of(encoding, variable).filter(|_| !disabled);
         let Some(endpoint) = self.endpoint.or_else(from_variables) else {
             return Ok(None);
         };
@@ -92,6 +92,11 @@ impl RawTraces {
         }) {
             let message =
                 "it must be an http or https URL, such as http://127.0.0.1:4318/v1/traces";
+            return Err(invalid("traces.endpoint", message));
+        }
+        if encoding == Encoding::Grpc && has_path(&endpoint) {
+            let message =
+                "with `protocol = \"grpc\"` it has no path, such as http://127.0.0.1:4317";
             return Err(invalid("traces.endpoint", message));
         }
         Ok(Some(TraceConfig {
@@ -163,11 +168,23 @@ impl RawTraces {
     }
 }
 
-/// The address of traces: one of their own, or below that of all signals.
-fn endpoint_of(variable: Variables<'_>) -> Option<String> {
+/// True if there is more behind the address than a slash.
+fn has_path(endpoint: &str) -> bool {
+    let address = endpoint
+        .split_once("://")
+        .map_or(endpoint, |(_, address)| address);
+    let path = address.find(['/', '?', '#']).map(|at| &address[at..]);
+    path.is_some_and(|path| path != "/")
+}
+
+/// The address of traces: one of their own, or below that of all signals, which is the whole of it for gRPC.
+fn endpoint_of(encoding: Encoding, variable: Variables<'_>) -> Option<String> {
     let own = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     own.or_else(|| {
         let base = variable("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+        if encoding == Encoding::Grpc {
+            return Some(base);
+        }
         Some(format!("{}/{PATH}", base.trim_end_matches('/')))
     })
 }
@@ -181,13 +198,10 @@ fn encoding(protocol: Option<&str>, variable: Variables<'_>) -> Result<Encoding,
     match protocol.as_deref() {
         None | Some("http/protobuf") => Ok(Encoding::Protobuf),
         Some("http/json") => Ok(Encoding::Json),
-        Some("grpc") => Err(invalid(
-            "traces.protocol",
-            "`grpc` is not spoken; use \"http/protobuf\", which collectors take on port 4318",
-        )),
+        Some("grpc") => Ok(Encoding::Grpc),
         Some(other) => Err(invalid(
             "traces.protocol",
-            format!("it must be \"http/protobuf\" or \"http/json\"; it is `{other}`"),
+            format!("it must be \"http/protobuf\", \"http/json\" or \"grpc\"; it is `{other}`"),
         )),
     }
 }
@@ -259,6 +273,13 @@ mod tests {
             secret.contains("x-key") && !secret.contains("own"),
             "{secret}"
         );
+        let grpc = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317/"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ];
+        let found = check("", &grpc).expect("settings").expect("collector");
+        assert_eq!(found.endpoint, "http://collector:4317/");
+        assert_eq!(found.encoding, Encoding::Grpc);
         let off = [variables[0], ("OTEL_SDK_DISABLED", "true")];
         assert!(check("", &off).expect("settings").is_none());
     }
@@ -266,7 +287,13 @@ mod tests {
     #[test]
     fn feature_o6_what_is_not_spoken_is_refused_by_name() {
         for (table, variables, key, part) in [
-            ("protocol = \"grpc\"", &[][..], "traces.protocol", "`grpc`"),
+            ("protocol = \"udp\"", &[][..], "traces.protocol", "`udp`"),
+            (
+                "protocol = \"grpc\"\nendpoint = \"http://collector:4317/v1/traces\"",
+                &[],
+                "traces.endpoint",
+                "no path",
+            ),
             (
                 "endpoint = \"collector:4317\"",
                 &[],

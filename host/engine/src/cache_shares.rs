@@ -210,8 +210,7 @@ impl CacheShares {
         assert_eq!(self.ids.len(), self.accounts.len());
     }
 
-    /// Blocks that a tenant holds. For tests.
-    #[cfg(test)]
+    /// Blocks that a tenant holds.
     pub(crate) fn held(&self, tenant: &str) -> usize {
         let id = self.ids.get(tenant);
         id.map_or(0, |id| self.accounts[id].held)

@@ -16,6 +16,9 @@ pub struct EngineConfig {
     /// Reserve places in the queue: a tenant may queue fewer sequences than there are free places, so that
     /// a tenant that floods the queue leaves half of it to the others.
     pub reserve_queue: bool,
+    /// Longest time that a sequence is expected to wait in the queue, as it is measured; those that would wait longer are
+    /// refused. `None`: they wait.
+    pub max_expected_wait: Option<Duration>,
     /// Most tokens computed in one step, decode and prefill together. At least `max_sequences`. A smaller
     /// budget lowers inter-token latency beside long prompts, a larger one raises prefill throughput.
     pub step_token_budget: usize,
@@ -63,6 +66,7 @@ impl Default for EngineConfig {
             max_queue: 256,
             max_queued_tokens: 1 << 18,
             reserve_queue: false,
+            max_expected_wait: None,
             step_token_budget: 512,
             prefill_chunk: Some(Duration::from_millis(150)),
             kv_cache_tokens: None,

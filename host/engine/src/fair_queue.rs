@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::tenant_load::TenantLoad;
+
 /// The account that a sequence is charged to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
@@ -49,6 +51,8 @@ pub(crate) struct FairQueue {
 struct Tenant {
     account: Account,
     weight: u32,
+    /// Tokens computed, whatever the weight.
+    computed: u64,
     keys: BTreeMap<Arc<str>, Account>,
 }
 
@@ -90,6 +94,7 @@ impl FairQueue {
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
             let weighted = time / u64::from(share.weight.max(1));
             tenant.account.time = tenant.account.time.saturating_add(weighted);
+            tenant.computed = tenant.computed.saturating_add(tokens as u64);
             if let Some(key) = tenant.keys.get_mut(&share.key) {
                 key.time = key.time.saturating_add(time);
             }
@@ -119,6 +124,20 @@ impl FairQueue {
         let weight = self.tenants.get(tenant).map_or(1, |tenant| tenant.weight);
         let part = places as u128 * u128::from(weight) / weights.max(1);
         usize::try_from(part).unwrap_or(places).max(1)
+    }
+
+    /// Accounts of all tenants, with their parts of `places`.
+    pub(crate) fn accounts(&self, places: usize) -> impl Iterator<Item = TenantLoad> {
+        self.tenants.iter().map(move |(name, tenant)| TenantLoad {
+            tenant: Arc::clone(name),
+            weight: tenant.weight,
+            entitled: match tenant.account.present {
+                0 => 0,
+                _ => self.entitlement(name, places),
+            },
+            computed_tokens: tenant.computed,
+            ..TenantLoad::default()
+        })
     }
 
     /// The virtual time by which `one` is ahead of `other`, on the level where their accounts differ.

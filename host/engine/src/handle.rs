@@ -26,11 +26,15 @@ use crate::sequence::Submission;
 use crate::speculator::Speculator;
 use crate::step_loop::{Shared, StepLoop, Submitted};
 use crate::submit_error::SubmitError;
+use crate::tenant_load::{Question, TenantLoad, sum_tenants};
 use crate::waker::{Stalled, StreamWaker, thread_waker};
 use crate::warm_up::warm_up;
 
 /// Time within which the engine's thread comes to forget its prefixes: a step, or several while it begins anew.
 const CLEAR_TIME: Duration = Duration::from_secs(30);
+
+/// Time that a look at the tenants waits for a step, which an operator waits for too.
+const TENANTS_TIME: Duration = Duration::from_secs(2);
 
 /// Starts engines.
 #[derive(Debug)]
@@ -117,9 +121,10 @@ impl Engine {
                 sequences: config.max_queue,
                 tokens: config.max_queued_tokens,
                 reserved: config.reserve_queue,
+                expected_wait: config.max_expected_wait,
             }),
             stopping: AtomicBool::new(false),
-            clearing: Mutex::default(),
+            questions: Mutex::default(),
         });
         let (submissions, receiver) = mpsc::sync_channel(config.max_queue);
         let (vocabulary, blocks) = (model.vocabulary(), model.cache_blocks());
@@ -337,12 +342,25 @@ impl EngineHandle {
     /// Blocks.
     pub fn clear_prefixes(&self) -> usize {
         let (sender, cleared) = mpsc::channel();
-        let clearing = self.shared.clearing.lock();
-        clearing
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(sender);
-        self.waker.wake_by_ref();
+        self.ask(Question::ClearPrefixes(sender));
         cleared.recv_timeout(CLEAR_TIME).unwrap_or(0)
+    }
+
+    /// Figures of tenants, after the current step. If that takes too long, those of the queue alone. Blocks.
+    pub fn tenants(&self) -> Vec<TenantLoad> {
+        let (sender, told) = mpsc::channel();
+        self.ask(Question::Tenants(sender));
+        let told = told.recv_timeout(TENANTS_TIME).unwrap_or_default();
+        sum_tenants(told.into_iter().chain(self.shared.queue.tenants()))
+    }
+
+    /// Have the engine's thread answer a question.
+    fn ask(&self, question: Question) {
+        let questions = self.shared.questions.lock();
+        questions
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(question);
+        self.waker.wake_by_ref();
     }
 
     /// Stop after the current step, and wait until the thread has ended. Unfinished streams are closed.

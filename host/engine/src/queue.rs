@@ -1,11 +1,14 @@
 //! Bounds on the queue of sequences that were never admitted, in all and for each tenant.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use crate::pace::Pace;
 use crate::queue_time::QueueTimer;
 use crate::submit_error::SubmitError;
+use crate::tenant_load::TenantLoad;
 
 /// Bounds of the queue.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +18,8 @@ pub(crate) struct QueueBounds {
     pub(crate) tokens: usize,
     /// Whether places are reserved for other tenants.
     pub(crate) reserved: bool,
+    /// Longest expected wait of whoever may enter.
+    pub(crate) expected_wait: Option<Duration>,
 }
 
 /// Places in the queue. Submitting threads lock the map of tenants; the engine's thread only decrements
@@ -22,6 +27,7 @@ pub(crate) struct QueueBounds {
 #[derive(Debug)]
 pub(crate) struct Queue {
     bounds: QueueBounds,
+    pace: Arc<Pace>,
     all: Arc<Waiting>,
     tenants: Mutex<BTreeMap<Arc<str>, Arc<Waiting>>>,
 }
@@ -30,11 +36,15 @@ pub(crate) struct Queue {
 struct Waiting {
     sequences: AtomicUsize,
     tokens: AtomicUsize,
+    /// Sequences that have left, and how long they waited.
+    left: AtomicU64,
+    waited_micros: AtomicU64,
 }
 
 /// A place in the queue, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct QueuePlace {
+    pace: Arc<Pace>,
     all: Arc<Waiting>,
     tenant: Arc<Waiting>,
     tokens: usize,
@@ -55,6 +65,7 @@ impl Queue {
     pub(crate) fn new(bounds: QueueBounds) -> Self {
         Self {
             bounds,
+            pace: Arc::new(Pace::new()),
             all: Arc::default(),
             tenants: Mutex::default(),
         }
@@ -63,6 +74,23 @@ impl Queue {
     /// Queued sequences, and the tokens of their prompts.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         self.all.get()
+    }
+
+    /// Queues of the tenants that are known.
+    pub(crate) fn tenants(&self) -> Vec<TenantLoad> {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = |(tenant, queue): (&Arc<str>, &Arc<Waiting>)| {
+            let (waiting, waiting_tokens) = queue.get();
+            TenantLoad {
+                tenant: Arc::clone(tenant),
+                waiting,
+                waiting_tokens,
+                dequeued: queue.left.load(Ordering::Relaxed),
+                waited: Duration::from_micros(queue.waited_micros.load(Ordering::Relaxed)),
+                ..TenantLoad::default()
+            }
+        };
+        tenants.iter().map(load).collect()
     }
 
     /// Take a place for a prompt of `tokens` tokens within the bounds. A prompt that is longer than the
@@ -80,6 +108,7 @@ impl Queue {
             sequences: limit,
             tokens: token_limit,
             reserved,
+            expected_wait,
         } = self.bounds;
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= TENANTS_MAX {
@@ -101,11 +130,23 @@ impl Queue {
             let waiting = own_sequences;
             return Err(SubmitError::TenantQueue { waiting });
         }
+        if let Some(limit) = expected_wait {
+            let others = tenants.values().filter(|waiting| waiting.get().0 > 0);
+            // Tenants take turns, so that a long queue of another's is not before this one.
+            let in_turns = (own_sequences + 1)
+                .saturating_mul(others.count() + usize::from(own_sequences == 0));
+            let ahead = all_sequences.min(in_turns - 1);
+            let wait = self.pace.wait(ahead, Instant::now());
+            if let Some(wait) = wait.filter(|wait| *wait > limit) {
+                return Err(SubmitError::ExpectedWait { wait });
+            }
+        }
         for waiting in [&self.all, &own] {
             waiting.sequences.fetch_add(1, Ordering::Relaxed);
             waiting.tokens.fetch_add(tokens, Ordering::Relaxed);
         }
         Ok(QueuePlace {
+            pace: Arc::clone(&self.pace),
             all: Arc::clone(&self.all),
             tenant: own,
             tokens,
@@ -124,10 +165,15 @@ impl Waiting {
 impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.timer.stop();
+        let waited = self.timer.get().unwrap_or_default().as_micros();
+        let waited = u64::try_from(waited).unwrap_or(u64::MAX);
         for waiting in [&self.all, &self.tenant] {
             waiting.sequences.fetch_sub(1, Ordering::Relaxed);
             waiting.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
+            waiting.left.fetch_add(1, Ordering::Relaxed);
+            waiting.waited_micros.fetch_add(waited, Ordering::Relaxed);
         }
+        self.pace.freed(self.all.get().0 > 0, Instant::now());
     }
 }
 
@@ -140,6 +186,7 @@ mod tests {
             sequences,
             tokens,
             reserved,
+            expected_wait: None,
         })
     }
 

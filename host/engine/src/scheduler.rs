@@ -21,9 +21,11 @@ mod plan;
 mod task;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::block_pool::{BlockPool, Salt};
 use crate::fair_queue::{FairQueue, Share};
+use crate::tenant_load::TenantLoad;
 
 use self::task::Task;
 
@@ -199,6 +201,29 @@ impl Scheduler {
 
     pub(crate) fn running(&self) -> usize {
         self.running.len()
+    }
+
+    /// Figures of the tenants that have an account, but for those of the queue.
+    pub(crate) fn tenants(&self) -> Vec<TenantLoad> {
+        let accounts = self.fair_queue.accounts(self.limits.sequences);
+        let mut loads: BTreeMap<Arc<str>, TenantLoad> = accounts
+            .map(|load| (Arc::clone(&load.tenant), load))
+            .collect();
+        for task in &self.running {
+            if let Some(load) = loads.get_mut(&task.share.tenant) {
+                load.running += 1;
+            }
+        }
+        let waiting = self.waiting.values();
+        for task in waiting.filter(|task| task.admission.is_some()) {
+            if let Some(load) = loads.get_mut(&task.share.tenant) {
+                load.preempted += 1;
+            }
+        }
+        for (tenant, load) in &mut loads {
+            load.kv_blocks = self.pool.shares().held(tenant);
+        }
+        loads.into_values().collect()
     }
 
     /// Queue a sequence.

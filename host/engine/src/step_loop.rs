@@ -25,6 +25,7 @@ use crate::queue::Queue;
 use crate::scheduler::{Arrival, PENDING_TOKEN, Scheduler, SequenceId, Slice};
 use crate::sequence::{Sequence, Submission};
 use crate::speculator::Speculator;
+use crate::tenant_load::Question;
 
 mod device_step;
 mod restart;
@@ -48,8 +49,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) queue: Queue,
     pub(crate) stopping: AtomicBool,
-    /// Callers who wait until the cached prefixes are gone; each is told how many blocks held them.
-    pub(crate) clearing: Mutex<Vec<mpsc::Sender<usize>>>,
+    /// Questions of other threads, which wait for the answers.
+    pub(crate) questions: Mutex<Vec<Question>>,
 }
 
 pub(crate) struct StepLoop {
@@ -152,18 +153,25 @@ impl StepLoop {
             }
         }
         self.deliver();
-        self.clear();
+        self.answer();
         self.publish();
         !self.shared.stopping.load(Ordering::Acquire)
     }
 
-    /// Forget the cached prefixes that no sequence uses, if somebody asked for it.
-    fn clear(&mut self) {
-        let clearing = self.shared.clearing.lock();
-        let asked = std::mem::take(&mut *clearing.unwrap_or_else(PoisonError::into_inner));
-        for asker in asked {
-            // One that has gone needs no answer.
-            let _ = asker.send(self.scheduler.clear_prefixes());
+    /// Answer the questions of other threads.
+    fn answer(&mut self) {
+        let questions = self.shared.questions.lock();
+        let asked = std::mem::take(&mut *questions.unwrap_or_else(PoisonError::into_inner));
+        for question in asked {
+            // Whoever has gone needs no answer.
+            match question {
+                Question::ClearPrefixes(asker) => {
+                    let _ = asker.send(self.scheduler.clear_prefixes());
+                }
+                Question::Tenants(asker) => {
+                    let _ = asker.send(self.scheduler.tenants());
+                }
+            }
         }
     }
 

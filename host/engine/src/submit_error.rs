@@ -34,6 +34,12 @@ pub enum SubmitError {
         /// Queued sequences of the tenant.
         waiting: usize,
     },
+    /// It would wait for longer than is allowed, by what is measured.
+    #[error("it would wait for about {} s", wait.as_secs_f64().ceil())]
+    ExpectedWait {
+        /// Expected wait.
+        wait: std::time::Duration,
+    },
     /// The engine is stopping or has stopped.
     #[error("the engine has stopped")]
     Stopped,

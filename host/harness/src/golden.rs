@@ -296,7 +296,8 @@ impl Case {
                     | Kind::Grammar
                     | Kind::Policy
                     | Kind::Tool
-                    | Kind::Guardrail => Ok(()),
+                    | Kind::Guardrail
+                    | Kind::Retriever => Ok(()),
                 }
             }
         }

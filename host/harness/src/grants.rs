@@ -80,8 +80,9 @@ impl TestGrants {
     pub fn check(&self, component: &Component) -> anyhow::Result<()> {
         let has = |kinds: &[Kind]| component.kinds().iter().any(|kind| kinds.contains(kind));
         ensure!(
-            self.origins.is_empty() || has(&[Kind::Policy, Kind::Tool, Kind::Guardrail]),
-            "--allow-origin: only a policy, a tool or a guardrail can send HTTP requests"
+            self.origins.is_empty()
+                || has(&[Kind::Policy, Kind::Tool, Kind::Guardrail, Kind::Retriever]),
+            "--allow-origin: only a policy, a tool, a guardrail or a retriever can send HTTP requests"
         );
         ensure!(
             self.secrets.is_empty() || has(&[Kind::Policy]),
@@ -93,9 +94,10 @@ impl TestGrants {
                     Kind::ChatTemplate,
                     Kind::Policy,
                     Kind::Tool,
-                    Kind::Guardrail
+                    Kind::Guardrail,
+                    Kind::Retriever
                 ]),
-            "--now: only a chat template, a policy, a tool or a guardrail is told the time"
+            "--now: only a chat template, a policy, a tool, a guardrail or a retriever is told the time"
         );
         Ok(())
     }

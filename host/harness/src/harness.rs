@@ -13,14 +13,15 @@ use mortise_plugin::{
 };
 use mortise_plugin_manager::{AuthConfig, LoadedPlugins, ModelFacts};
 use mortise_service::{
-    Chunking, DecidePolicy, GuardAnswer, OfflineError, RequestId, RequestPlugins, RoutingKey,
-    RunTool, check_grammar, parse_text, render_template,
+    Chunking, DecidePolicy, GuardAnswer, OfflineError, RequestId, RequestPlugins, Retrieve,
+    RoutingKey, RunTool, check_grammar, parse_text, render_template,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::grants::Moment;
 use crate::guardrail;
+use crate::retriever;
 
 /// The route that plugins are asked about where an input names none.
 const ROUTE: &str = "/v1/chat/completions";
@@ -33,6 +34,7 @@ pub struct Harness {
     policies: Vec<Arc<dyn DecidePolicy>>,
     tools: Vec<Arc<dyn RunTool>>,
     guardrails: Vec<Arc<dyn GuardAnswer>>,
+    retrievers: Vec<Arc<dyn Retrieve>>,
     request: RequestId,
     /// Date for templates where a request names none.
     today: String,
@@ -78,6 +80,7 @@ impl Harness {
             policies: bound.policies(),
             tools: bound.tools(),
             guardrails: bound.guardrails(),
+            retrievers: bound.retrievers(),
             request: Arc::from("offline"),
             today: now.today(),
             until: None,
@@ -114,6 +117,10 @@ impl Harness {
                 &self.text.name,
                 read(request)?,
             ))?,
+            Kind::Retriever => {
+                let asked = retriever::ask(&self.retrievers, &self.request, read(request)?);
+                self.wait(asked)?
+            }
         }
     }
 

@@ -8,6 +8,7 @@ mod golden;
 mod grants;
 mod guardrail;
 mod harness;
+mod retriever;
 
 use std::sync::Arc;
 

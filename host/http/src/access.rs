@@ -124,6 +124,8 @@ pub struct Access<'a> {
     pub error: Option<&'a str>,
     /// Id of the trace that the request is part of.
     pub trace_id: Option<&'a str>,
+    /// The trace is recorded.
+    pub sampled: bool,
 }
 
 /// Record of a request that is being served: its facts as they become known.
@@ -320,6 +322,7 @@ impl Drop for AccessGuard {
             finish,
             error: facts.error.as_deref(),
             trace_id: self.span.trace_id().as_deref(),
+            sampled: self.span.is_sampled(),
         });
     }
 }

@@ -250,15 +250,22 @@ fn called_by(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     Some(host.to_ascii_lowercase())
 }
 
-/// The caller's id if it is harmless, else a new one.
+/// Header by which a caller names its own trace.
+pub(crate) const REQUEST_TRACE: &str = "x-request-trace";
+
+/// The caller's id, or its name of the trace, if it is harmless, else a new one.
 pub(crate) fn request_id(headers: &HeaderMap) -> String {
-    let harmless = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
-    headers
-        .get("x-request-id")
-        .map(HeaderValue::as_bytes)
-        .filter(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES && id.iter().all(harmless))
-        .and_then(|id| String::from_utf8(id.to_vec()).ok())
+    given_id(headers, "x-request-id")
+        .or_else(|| given_id(headers, REQUEST_TRACE))
         .unwrap_or_else(|| format!("req_{}", uuid::Uuid::new_v4().simple()))
+}
+
+/// An id in a header, if it is harmless.
+pub(crate) fn given_id(headers: &HeaderMap, name: &str) -> Option<String> {
+    let harmless = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
+    let id = headers.get(name).map(HeaderValue::as_bytes);
+    id.filter(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES && id.iter().all(harmless))
+        .and_then(|id| String::from_utf8(id.to_vec()).ok())
 }
 
 #[cfg(test)]

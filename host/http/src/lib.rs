@@ -20,6 +20,7 @@ mod health;
 mod json;
 mod listen;
 mod load_page;
+mod metrics_format;
 mod multipart;
 mod problem;
 mod proxy_protocol;

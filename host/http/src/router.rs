@@ -14,7 +14,7 @@ use axum::extract::{Extension, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
-use http::{HeaderValue, Method, Request, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header};
 use mortise_trace::Span;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -32,6 +32,7 @@ use crate::guard::{self, Guard};
 use crate::health::{self, Checks};
 use crate::listen::HealthOnly;
 use crate::load_page;
+use crate::metrics_format::MetricsFormat;
 use crate::problem::{Problem, ProblemShape, json_response, stopping, write_problem};
 use crate::request_head::HeadRefusal;
 use crate::tls::TlsServer;
@@ -244,7 +245,10 @@ fn own_routes() -> Routes<Arc<HttpState>> {
             ready,
         )
         .on(
-            of_metrics.refuses(&[404]).writes("text/plain"),
+            of_metrics
+                .refuses(&[404])
+                .writes("text/plain")
+                .writes("application/openmetrics-text"),
             metrics_page,
         )
         .on(of_totals.refuses(&[404]).answers(200, "Totals"), totals)
@@ -281,6 +285,7 @@ async fn observe(
     let version = request.version();
     let head = request.method() == Method::HEAD;
     let id = Arc::clone(&context.id);
+    let traced = guard::given_id(request.headers(), guard::REQUEST_TRACE);
     let origin = state.guard.origin(request.headers());
     let preflight = guard::is_preflight(&request);
     request.extensions_mut().insert(context);
@@ -306,12 +311,7 @@ async fn observe(
     if let Some(origin) = origin {
         guard::add_cors(response.headers_mut(), origin, preflight);
     }
-    if let Ok(value) = HeaderValue::from_str(&id) {
-        if let Some(name) = conventions.id_header {
-            response.headers_mut().insert(name, value.clone());
-        }
-        response.headers_mut().insert("x-request-id", value);
-    }
+    add_ids(&mut response, &id, conventions.id_header, traced);
     if let Some(problem) = response.extensions().get::<Problem>() {
         access.record.error(&problem.code);
     }
@@ -319,6 +319,27 @@ async fn observe(
     // The body of an answer to HEAD is never read.
     access.complete = head;
     finish(response, access, version)
+}
+
+/// Tell the id of a request, under the dialect's own name too, and the caller's name of its trace.
+fn add_ids(
+    response: &mut Response,
+    id: &str,
+    own_name: Option<&'static str>,
+    traced: Option<String>,
+) {
+    let traced = traced
+        .as_deref()
+        .map(|traced| (guard::REQUEST_TRACE, traced));
+    let own = own_name.map(|name| (name, id));
+    for (name, id) in [Some(("x-request-id", id)), own, traced]
+        .into_iter()
+        .flatten()
+    {
+        if let Ok(value) = HeaderValue::from_str(id) {
+            response.headers_mut().insert(name, value);
+        }
+    }
 }
 
 /// Span of a request, if it is one of a dialect: what watches the server asks all the time.
@@ -438,24 +459,23 @@ async fn ready(State(state): State<Arc<HttpState>>) -> Response {
     health::ready(&(state.checks)())
 }
 
-async fn metrics_page(State(state): State<Arc<HttpState>>) -> Response {
+async fn metrics_page(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> Response {
     if !state.shows_metrics {
         return metrics_elsewhere(METRICS).into_response();
     }
-    state.metrics_page()
+    state.metrics_page(&headers)
 }
 
 impl HttpState {
-    /// The page that Prometheus reads, whichever listener shows it.
-    pub fn metrics_page(&self) -> Response {
+    /// The page that Prometheus reads, whichever listener shows it, in the format that these headers ask for.
+    pub fn metrics_page(&self, headers: &HeaderMap) -> Response {
         let mut page = (self.metrics)();
         let (tls, checks) = (self.tls.as_deref(), (self.checks)());
         load_page::append(&mut page, &self.connections, &self.bodies, tls, &checks);
-        let mut response = Response::new(Body::from(page));
-        response.headers_mut().insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
-        );
+        let format = MetricsFormat::wanted(headers);
+        let mut response = Response::new(Body::from(format.page(&page)));
+        let kind = HeaderValue::from_static(format.content_type());
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
     }
 }

@@ -104,6 +104,8 @@ impl TlsSettings {
                     format!("`{cert}` and the key in `{key}` cannot be used together: {error}");
                 wrong("cert", message)
             })?;
+        // All ciphers are sound; scanners want the server to choose among them.
+        config.ignore_client_order = true;
         config.alpn_protocols = ALPN.map(<[u8]>::to_vec).to_vec();
         Ok(TlsMaterial(Arc::new(config)))
     }

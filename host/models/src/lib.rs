@@ -64,6 +64,7 @@ pub use local_loader::LocalLoader;
 pub use model::{
     Capability, Generator, Listing, Model, RenderedGenerator, TextEmbedder, TokenGenerator,
 };
+pub use mortise_engine::TenantLoad;
 pub use mortise_model::{EmbeddingPrompts, GenerationConfig, PromptError, PromptUse};
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
 pub use placement::{Placed, Placement, start_engine};

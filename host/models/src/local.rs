@@ -1,7 +1,7 @@
 //! The local engine as a token runtime.
 
 use mortise_engine::{
-    BeamRequest, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
+    BeamRequest, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TenantLoad, TokenStream,
 };
 
 use crate::token_runtime::TokenRuntime;
@@ -21,5 +21,9 @@ impl TokenRuntime for EngineHandle {
 
     fn load(&self) -> EngineLoad {
         EngineHandle::load(self)
+    }
+
+    fn tenants(&self) -> Vec<TenantLoad> {
+        EngineHandle::tenants(self)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, TenantLoad};
 use mortise_model::{EmbeddingPrompts, GenerationConfig};
 use mortise_tokenizer::Tokenizer;
 
@@ -197,6 +197,14 @@ impl Model {
         match &self.generator {
             Some(Generator::Tokens(tokens)) => tokens.runtime.loads(),
             _ => vec![self.load()],
+        }
+    }
+
+    /// Figures of the tenants in its engines; none where another server decides. Blocks.
+    pub fn tenants(&self) -> Vec<TenantLoad> {
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => tokens.runtime.tenants(),
+            _ => Vec::new(),
         }
     }
 

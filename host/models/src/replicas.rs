@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use mortise_engine::{BeamRequest, EngineLoad, SequenceRequest, SubmitError, TokenStream};
+use mortise_engine::{
+    BeamRequest, EngineLoad, SequenceRequest, SubmitError, TenantLoad, TokenStream, sum_tenants,
+};
 
 use crate::token_runtime::{AdapterBase, TokenRuntime};
 
@@ -66,6 +68,10 @@ impl TokenRuntime for Replicas {
 
     fn loads(&self) -> Vec<EngineLoad> {
         self.runtimes.iter().map(|runtime| runtime.load()).collect()
+    }
+
+    fn tenants(&self) -> Vec<TenantLoad> {
+        sum_tenants(self.runtimes.iter().flat_map(|runtime| runtime.tenants()))
     }
 
     fn clear_prefixes(&self) -> usize {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use mortise_engine::{
-    BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
+    BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TenantLoad,
+    TokenStream,
 };
 use mortise_model::{Embedder, EmbedderOptions, Reranker, RerankerKind};
 
@@ -241,6 +242,10 @@ impl TokenRuntime for LocalEngine {
 
     fn load(&self) -> EngineLoad {
         self.engine.load()
+    }
+
+    fn tenants(&self) -> Vec<TenantLoad> {
+        self.engine.tenants()
     }
 
     fn clear_prefixes(&self) -> usize {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use mortise_engine::{BeamRequest, EngineLoad, SequenceRequest, SubmitError, TokenStream};
+use mortise_engine::{
+    BeamRequest, EngineLoad, SequenceRequest, SubmitError, TenantLoad, TokenStream,
+};
 use mortise_model::ModelSpec;
 
 /// The shape of the model that adapters are checked against, or why the runtime takes none.
@@ -32,6 +34,11 @@ pub trait TokenRuntime: Send + Sync {
     /// The same of each of its engines.
     fn loads(&self) -> Vec<EngineLoad> {
         vec![self.load()]
+    }
+
+    /// Figures of its tenants. Blocks.
+    fn tenants(&self) -> Vec<TenantLoad> {
+        Vec::new()
     }
 
     /// Forget the cached prefixes that no sequence uses. Returns how many blocks held them.

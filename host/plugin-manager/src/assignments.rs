@@ -23,9 +23,9 @@ pub(crate) const EMBEDDED: &str = "embedded";
 #[derive(Clone)]
 pub(crate) struct Assignment {
     pub(crate) kind: Kind,
-    /// The model that it serves; policies, tools and guardrails serve all within their scope.
+    /// The model that it serves; policies, tools, guardrails and retrievers serve all within their scope.
     pub(crate) model: Option<String>,
-    /// Routing rules among the requests to its model; empty for policies, tools and guardrails.
+    /// Routing rules among the requests to its model; empty for policies, tools, guardrails and retrievers.
     pub(crate) rules: Vec<RoutingRule>,
     pub(crate) component: Arc<Component>,
     /// Index in `[[plugins.bindings]]`, from 0, if a binding made the assignment.
@@ -44,7 +44,9 @@ pub(crate) struct Assignment {
     /// Time of a guardrail's verdicts.
     pub(crate) watch: Watch,
     pub(crate) limits: Limits,
-    /// Where a policy, a tool or a guardrail may send HTTP requests.
+    /// Name by which a retriever is chosen; of other kinds nobody asks for it.
+    pub(crate) name: Option<String>,
+    /// Hosts to which a policy, a tool, a guardrail or a retriever may send HTTP requests.
     pub(crate) http: HttpGrant,
     pub(crate) on_failure: OnFailure,
     /// The requests that it is for.
@@ -87,7 +89,7 @@ impl PartialEq for Assignment {
             && self.headers == other.headers
             && (&self.rewrites, self.watch) == (&other.rewrites, other.watch)
             && self.limits == other.limits
-            && self.ledger == other.ledger
+            && (&self.ledger, &self.name) == (&other.ledger, &other.name)
             && self.http == other.http
             && (self.on_failure, &self.scope) == (other.on_failure, &other.scope)
             && self.rules == other.rules
@@ -95,7 +97,7 @@ impl PartialEq for Assignment {
 }
 
 /// Assignments of a server: policies in the order in which they are asked,
-/// then tools, then guardrails in the order in which they look, then the plugins of each model.
+/// then tools, then guardrails in the order in which they look, then retrievers, then the plugins of each model.
 pub(crate) fn assign(
     config: &PluginConfig,
     auth: &AuthConfig,
@@ -108,8 +110,9 @@ pub(crate) fn assign(
         library,
     };
     let mut assignments = chooser.policies()?;
-    assignments.extend(chooser.tools()?);
-    assignments.extend(chooser.guardrails()?);
+    for kind in [Kind::Tool, Kind::Guardrail, Kind::Retriever] {
+        assignments.extend(chooser.side_by_side(kind)?);
+    }
     for &model in models {
         for kind in [Kind::ChatTemplate, Kind::OutputParser, Kind::Grammar] {
             assignments.extend(chooser.of_model(kind, model)?);
@@ -239,41 +242,27 @@ impl Chooser<'_> {
             rewrites: binding.map(|b| b.rewrites.clone()).unwrap_or_default(),
             watch: Watch::default(),
             limits: self.limits(Kind::Policy, binding),
+            name: binding.and_then(|b| b.name.clone()),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
             scope: Scope::of(binding),
         }
     }
 
-    /// Tool plugins: those of the bindings, and those of the folder that no binding names. Unlike the
-    /// other kinds, any number of them serve side by side.
-    fn tools(&self) -> Result<Vec<Assignment>, PluginSetError> {
+    /// Plugins of a kind of which any number serve side by side: those of the bindings by their order, which only
+    /// guardrails have, and then those of the folder that no binding names.
+    fn side_by_side(&self, kind: Kind) -> Result<Vec<Assignment>, PluginSetError> {
         let mut assignments = Vec::new();
-        for (index, binding) in self.bindings(Kind::Tool) {
-            let component = match &binding.file {
-                Some(_) => self.named(index, binding)?,
-                None => self.unbound(Kind::Tool, None)?,
-            };
-            assignments.push(self.beside(Kind::Tool, component, Some((index, binding))));
-        }
-        self.others_of_folder(Kind::Tool, &mut assignments);
-        Ok(assignments)
-    }
-
-    /// Guardrails: those of the bindings by their order, and then those of the folder that no binding names. All
-    /// that concern a request look at it.
-    fn guardrails(&self) -> Result<Vec<Assignment>, PluginSetError> {
-        let mut assignments = Vec::new();
-        let mut bindings: Vec<_> = self.bindings(Kind::Guardrail).collect();
+        let mut bindings: Vec<_> = self.bindings(kind).collect();
         bindings.sort_by_key(|(_, binding)| binding.order);
         for (index, binding) in bindings {
             let component = match &binding.file {
                 Some(_) => self.named(index, binding)?,
-                None => self.unbound(Kind::Guardrail, None)?,
+                None => self.unbound(kind, None)?,
             };
-            assignments.push(self.beside(Kind::Guardrail, component, Some((index, binding))));
+            assignments.push(self.beside(kind, component, Some((index, binding))));
         }
-        self.others_of_folder(Kind::Guardrail, &mut assignments);
+        self.others_of_folder(kind, &mut assignments);
         Ok(assignments)
     }
 
@@ -312,6 +301,7 @@ impl Chooser<'_> {
             rewrites: Vec::new(),
             watch: binding.map(|b| b.watch).unwrap_or_default(),
             limits: self.limits(kind, binding),
+            name: binding.and_then(|b| b.name.clone()),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
             scope: Scope::of(binding),
@@ -378,6 +368,7 @@ impl Chooser<'_> {
             rewrites: Vec::new(),
             watch: Watch::default(),
             limits: self.limits(kind, binding),
+            name: None,
             http: HttpGrant::default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
             scope: Scope::of(binding),
@@ -517,6 +508,8 @@ fn set_bounds(limits: &mut Limits, bounds: &PluginBounds) {
         limits.deadlines.authorize_ms = ms;
         limits.deadlines.tool_ms = ms;
         limits.deadlines.check_ms = ms;
+        limits.deadlines.chunk_ms = ms;
+        limits.deadlines.retrieve_ms = ms;
         // The many short steps of an answer: whoever grants much time grants them some of it.
         let deadlines = &mut limits.deadlines;
         for step in [

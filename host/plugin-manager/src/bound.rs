@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Binding, ChatTemplate, Component, Grammar, Guardrail, Kind, Ledger, Limits, LoadError,
-    Outbound, OutputParser, PluginHost, Policy, RateCounters, Tools,
+    Outbound, OutputParser, PluginHost, Policy, RateCounters, Retriever, Tools,
 };
 use mortise_service::{
     CompileGrammar, DecidePolicy, Fallback, GuardAnswer, ModelPlugins, ParseOutput, PluginRoutes,
-    RawOnFailure, RenderChat, RunTool, Scope, ScopedGuardrail, ScopedPolicy, ScopedTools,
+    RawOnFailure, RenderChat, Retrieve, RunTool, Scope, ScopedGuardrail, ScopedPolicy,
+    ScopedRetriever, ScopedTools,
 };
 
 use crate::assignments::{Assignment, EMBEDDED, file_of};
@@ -17,6 +18,9 @@ use crate::config::OnFailure;
 use crate::error::PluginSetError;
 use crate::model::ModelFacts;
 use crate::scope::RoutingRule;
+
+/// Name of the server's own way to put passages together, as requests choose it.
+const OWN_ASSEMBLY: &str = "concat";
 
 /// Handle of any kind, wrapped in its failure policy.
 #[derive(Clone)]
@@ -27,6 +31,7 @@ enum Handle {
     Policy(Arc<dyn DecidePolicy>),
     Tools(Arc<dyn RunTool>),
     Guardrail(Arc<dyn GuardAnswer>),
+    Retriever(Arc<dyn Retrieve>),
 }
 
 /// An assignment with its handle.
@@ -90,6 +95,7 @@ impl BoundPlugins {
         }
         let bound = Self(bound);
         bound.check_tools()?;
+        bound.check_retrievers()?;
         Ok(bound)
     }
 
@@ -115,6 +121,34 @@ impl BoundPlugins {
                     blame: [file_of(second), file_of(first)].concat(),
                 });
             }
+        }
+        Ok(())
+    }
+
+    /// Refuse two retrievers of one name, and one that has the name of the server's own way.
+    fn check_retrievers(&self) -> Result<(), PluginSetError> {
+        let mut known: HashMap<&str, &Assignment> = HashMap::new();
+        for bound in &self.0 {
+            let Handle::Retriever(retriever) = &bound.handle else {
+                continue;
+            };
+            let (name, assignment) = (retriever.name(), &bound.assignment);
+            let origin = assignment.component.origin();
+            let other = known.insert(name, assignment);
+            let message = match other {
+                Some(other) => format!(
+                    "both `{}` and `{origin}` are retrievers of the name `{name}`; give their bindings names",
+                    other.component.origin(),
+                ),
+                None if name == OWN_ASSEMBLY => format!(
+                    "the retriever `{origin}` has the name `{name}`, which is the server's own; give its binding \
+                     another name"
+                ),
+                None => continue,
+            };
+            let files = other.into_iter().chain([assignment]);
+            let blame = files.flat_map(|of| file_of(&of.component)).collect();
+            return Err(PluginSetError { message, blame });
         }
         Ok(())
     }
@@ -153,6 +187,15 @@ impl BoundPlugins {
         guardrails.collect()
     }
 
+    /// Retrievers in the order of the configuration.
+    pub(crate) fn retrievers(&self) -> Vec<Arc<dyn Retrieve>> {
+        let retrievers = self.0.iter().filter_map(|bound| match &bound.handle {
+            Handle::Retriever(retriever) => Some(Arc::clone(retriever)),
+            _ => None,
+        });
+        retrievers.collect()
+    }
+
     /// Plugins of a model; `None` for a model that nothing was bound for.
     pub(crate) fn plugins_of(&self, model: &ModelFacts) -> Option<ModelPlugins> {
         let (mut templates, mut parsers, mut grammars) = (Vec::new(), Vec::new(), Vec::new());
@@ -167,7 +210,10 @@ impl BoundPlugins {
                     }
                     Handle::Parser(handle) => parsers.push((rule.clone(), Some(handle.clone()))),
                     Handle::Grammar(handle) => grammars.push((rule.clone(), Some(handle.clone()))),
-                    Handle::Policy(_) | Handle::Tools(_) | Handle::Guardrail(_) => {}
+                    Handle::Policy(_)
+                    | Handle::Tools(_)
+                    | Handle::Guardrail(_)
+                    | Handle::Retriever(_) => {}
                 }
             }
         }
@@ -297,6 +343,7 @@ impl Binder<'_> {
                 let guardrail = Guardrail::bind(host, component, binding).await?;
                 guarding(assignment, guardrail)
             }
+            Kind::Retriever => retrieving(host, assignment, binding).await?,
         })
     }
 
@@ -359,6 +406,24 @@ fn guarding(assignment: &Assignment, guardrail: Guardrail) -> Handle {
         mode: assignment.watch.mode,
         every: assignment.watch.every,
     }))
+}
+
+/// Handle of a retriever with its name, its scope and its failure policy.
+async fn retrieving(
+    host: &PluginHost,
+    assignment: &Assignment,
+    binding: Binding,
+) -> Result<Handle, LoadError> {
+    let retriever = Retriever::bind(host, &assignment.component, binding).await?;
+    let scope = assignment.scope.clone();
+    let name = assignment.name.as_deref();
+    let name = name.unwrap_or(assignment.component.name()).to_owned();
+    Ok(Handle::Retriever(Arc::new(ScopedRetriever {
+        retriever: Arc::new(retriever),
+        name,
+        scope: Arc::new(move |key| scope.holds(key)),
+        required: assignment.on_failure != OnFailure::Open,
+    })))
 }
 
 fn unfit(assignment: &Assignment, error: LoadError) -> PluginSetError {

@@ -45,6 +45,7 @@ const KINDS: &[&str] = &[
     "policy",
     "tool",
     "guardrail",
+    "retriever",
 ];
 
 /// Read a kind by its name.
@@ -77,7 +78,8 @@ pub struct PluginBounds {
 pub struct BindingConfig {
     /// As what the plugin serves.
     pub kind: Kind,
-    /// What its rate limits are kept by, so that they outlive any change of the configuration.
+    /// Key of the rate limits of a policy, so that they outlive any change of the configuration, and name by which a
+    /// retriever is chosen.
     pub name: Option<String>,
     /// The plugin; without it the plugin of the folder, or the embedded one.
     pub file: Option<PathBuf>,
@@ -101,7 +103,7 @@ pub struct BindingConfig {
     pub bounds: PluginBounds,
     /// When it is suspended.
     pub breaker: BreakerLimits,
-    /// Where a policy, a tool or a guardrail may send HTTP requests.
+    /// Hosts to which a policy, a tool, a guardrail or a retriever may send HTTP requests.
     pub http: HttpGrant,
     /// Patterns of ids of API keys that a policy may be told by.
     pub secrets: Vec<String>,

@@ -96,7 +96,7 @@ impl Declared {
 fn is_by_model(kind: Kind) -> bool {
     match kind {
         Kind::ChatTemplate | Kind::OutputParser | Kind::Grammar => true,
-        Kind::Policy | Kind::Tool | Kind::Guardrail => false,
+        Kind::Policy | Kind::Tool | Kind::Guardrail | Kind::Retriever => false,
     }
 }
 

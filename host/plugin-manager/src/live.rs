@@ -424,6 +424,7 @@ impl LivePlugins {
             bound.guardrails(),
         );
         replaced.map_err(|error| internal(error.to_string()))?;
+        self.service.retrievers.replace(bound.retrievers());
         self.counters.generation.fetch_add(1, Relaxed);
         Ok(())
     }

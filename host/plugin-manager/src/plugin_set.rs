@@ -7,7 +7,7 @@ use anyhow::bail;
 use mortise_plugin::{
     Component, HeaderGrant, HostConfig, HttpGrant, Kind, Ledger, PluginHost, Rewrite,
 };
-use mortise_service::{DecidePolicy, GuardAnswer, ModelPlugins, RunTool};
+use mortise_service::{DecidePolicy, GuardAnswer, ModelPlugins, Retrieve, RunTool};
 use serde_json::{Value, json};
 
 use crate::assignments::{Assignment, assign};
@@ -281,6 +281,11 @@ impl PluginSet {
     /// Guardrails in the order in which they look.
     pub fn guardrails(&self) -> Vec<Arc<dyn GuardAnswer>> {
         self.bound.guardrails()
+    }
+
+    /// Retrievers in the order of the configuration.
+    pub fn retrievers(&self) -> Vec<Arc<dyn Retrieve>> {
+        self.bound.retrievers()
     }
 
     /// Policies in the order in which they are asked.

@@ -140,10 +140,13 @@ pub(crate) enum Ended<T> {
 }
 
 /// Functions whose work the caller's input determines. Excess in them is attributed by a control call.
-const CONTROLLED: [&str; 3] = [
+const CONTROLLED: [&str; 6] = [
     "chat-template.render",
     "output-parser.constraint",
     "output-parser.open",
+    "retriever.chunk",
+    "retriever.rewrite",
+    "retriever.assemble",
 ];
 
 /// Whether a fault in `function` is attributed by a control call (`attribution.rs`), and not when the call

@@ -28,6 +28,8 @@ pub(crate) struct Source<'a> {
 /// Compiles for one engine.
 pub(crate) struct Compiler<'a> {
     pub(crate) engine: &'a Engine,
+    /// Engine that compiles large components instead, quickly.
+    pub(crate) quick: Option<&'a Engine>,
     pub(crate) cache: Option<&'a CompileCache>,
     /// Threads to compile on; `None` for as many as there are processors.
     pub(crate) threads: Option<usize>,
@@ -54,7 +56,9 @@ impl Compiler<'_> {
             );
         }
         let begun = Instant::now();
-        let compiled = self.translate(source.wasm).map_err(damaged)?;
+        let by = self.quick.filter(|_| told).unwrap_or(self.engine);
+        let code = self.translate(by, source.wasm).map_err(damaged)?;
+        let compiled = deserialize(self.engine, &code).map_err(damaged)?;
         if told {
             let seconds = (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0;
             tracing::info!(
@@ -65,8 +69,7 @@ impl Compiler<'_> {
             );
         }
         if let Some(cache) = self.cache {
-            let code = compiled.serialize().map_err(damaged)?;
-            cache.write(self.engine, source.digest, &code);
+            cache.write(by, source.digest, &code);
         }
         Ok(compiled)
     }
@@ -84,18 +87,28 @@ impl Compiler<'_> {
                 ),
             }
         }
+        // The better code is preferred.
+        let engines = [Some(self.engine), self.quick];
+        engines
+            .into_iter()
+            .flatten()
+            .find_map(|by| self.cached(by, source))
+    }
+
+    /// Code that the cache has of an engine.
+    fn cached(&self, by: &Engine, source: &Source<'_>) -> Option<Compiled> {
         let cache = self.cache?;
-        let cached = cache.read(self.engine, source.digest)?;
+        let cached = cache.read(by, source.digest)?;
         let compiled = deserialize(self.engine, &cached);
         if compiled.is_err() {
-            cache.remove(self.engine, source.digest);
+            cache.remove(by, source.digest);
         }
         compiled.ok()
     }
 
     /// Compile on the threads that there are for it. The compiler shares its work among those of the pool that
     /// it is called in.
-    fn translate(&self, wasm: &[u8]) -> wasmtime::Result<Compiled> {
+    fn translate(&self, by: &Engine, wasm: &[u8]) -> wasmtime::Result<Vec<u8>> {
         let pool = self.threads.map(|threads| {
             let builder = ThreadPoolBuilder::new().num_threads(threads);
             builder
@@ -103,8 +116,8 @@ impl Compiler<'_> {
                 .build()
         });
         match pool {
-            None => Compiled::from_binary(self.engine, wasm),
-            Some(Ok(pool)) => pool.install(|| Compiled::from_binary(self.engine, wasm)),
+            None => by.precompile_component(wasm),
+            Some(Ok(pool)) => pool.install(|| by.precompile_component(wasm)),
             Some(Err(error)) => Err(wasmtime::Error::msg(format!("no threads: {error}"))),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use mortise_aot::compile_settings;
+use mortise_aot::{compile_settings, quick_settings};
 use wasmtime::{Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::{HostConfig, LoadError};
@@ -27,9 +27,9 @@ const TABLE_KEPT_BYTES: usize = 16 << 10;
 /// Python comes as 38, its shared libraries. One plugin in another has those of both.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 128;
 
-/// Linear memories of one component: those of a plugin, and of another one in it. An instance counts
-/// as many times as it has memories.
-const MEMORIES_PER_COMPONENT: u32 = 2;
+/// Linear memories of one component: those of a plugin, and of another one in it. One in JavaScript has an
+/// empty one beside its own. An instance counts as many times as it has memories.
+const MEMORIES_PER_COMPONENT: u32 = 4;
 
 /// Tables of one component: those of a plugin, and of another one in it.
 const TABLES_PER_COMPONENT: u32 = 8;
@@ -56,6 +56,13 @@ pub(crate) fn create(host: &HostConfig) -> Result<Engine, LoadError> {
     })?;
     start_epochs(&engine, host.fault)?;
     Ok(engine)
+}
+
+/// Make an engine that compiles quickly and runs nothing.
+pub(crate) fn quick() -> Result<Engine, LoadError> {
+    Engine::new(&quick_settings()).map_err(|error| LoadError::Runtime {
+        message: format!("{error:#}"),
+    })
 }
 
 fn pool(host: &HostConfig) -> PoolingAllocationConfig {

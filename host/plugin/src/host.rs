@@ -21,6 +21,8 @@ pub struct PluginHost {
 
 struct Inner {
     engine: Engine,
+    /// Compiles large plugins, where that is to be done quickly.
+    quick: Option<Engine>,
     cache: Option<CompileCache>,
     stats: Registry,
     /// Components that are in use, by digest: reading a file again that has not changed compiles
@@ -51,6 +53,7 @@ impl PluginHost {
         let max_instances = config.max_instances_total as usize;
         let inner = Inner {
             engine: engine::create(&config)?,
+            quick: config.quick.then(engine::quick).transpose()?,
             cache: config.cache_dir.as_deref().and_then(CompileCache::open),
             stats: Registry::new(config.timings),
             loaded: Mutex::default(),
@@ -75,6 +78,7 @@ impl PluginHost {
         let known = |digest: &str| inner.lock_loaded().get(digest).and_then(Weak::upgrade);
         let compiler = Compiler {
             engine: &inner.engine,
+            quick: inner.quick.as_ref(),
             cache: inner.cache.as_ref(),
             threads: inner.cpu_share.compiling_threads(),
         };

@@ -12,6 +12,7 @@ use wasmtime::component::{LinkerInstance, WasmList, WasmStr};
 
 use crate::call::Misuse;
 use crate::kind;
+use crate::kinds::ModelDescription;
 use crate::limits::MAX_WITHDRAWALS;
 use crate::mask_sink;
 use crate::rate_counters::{CountersLost, Rate, Verdict, Withdrawal};
@@ -34,9 +35,14 @@ pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Re
         kind::INNER_SETTINGS => instance.func_wrap("get", |context: Context<'_>, ()| {
             Ok((context.data().grants.inner_settings.clone(),))
         }),
-        "model" => instance.func_wrap("describe", |context: Context<'_>, ()| {
-            Ok((model(context.data())?,))
-        }),
+        "model" => {
+            instance.func_wrap("describe", |context: Context<'_>, ()| {
+                Ok((model(context.data())?,))
+            })?;
+            instance.func_wrap("response-template", |context: Context<'_>, ()| {
+                Ok((response_template(context.data())?,))
+            })
+        }
         "vocabulary" => instance.func_wrap("get", |context: Context<'_>, ()| {
             Ok((vocabulary(context.data())?,))
         }),
@@ -93,12 +99,17 @@ fn host(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
     )
 }
 
+fn described(state: &State) -> wasmtime::Result<&ModelDescription> {
+    let described = state.grants.model.as_deref();
+    described.ok_or_else(|| wasmtime::Error::msg("asked for the model, and the binding names none"))
+}
+
+fn response_template(state: &State) -> wasmtime::Result<Option<String>> {
+    Ok(described(state)?.response_template.clone())
+}
+
 fn model(state: &State) -> wasmtime::Result<wit::model::Description> {
-    let Some(described) = &state.grants.model else {
-        return Err(wasmtime::Error::msg(
-            "asked for the model, and the binding names none",
-        ));
-    };
+    let described = described(state)?;
     let tokens = described.control_tokens.iter();
     let control_tokens = tokens.map(|token| wit::model::ControlToken {
         id: token.id,

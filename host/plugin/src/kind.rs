@@ -73,17 +73,20 @@ pub enum Kind {
     Tool,
     /// Looks at what is asked and answered.
     Guardrail,
+    /// Divides documents, rewrites queries and chooses passages.
+    Retriever,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 7] = [
         Kind::ChatTemplate,
         Kind::OutputParser,
         Kind::Grammar,
         Kind::Policy,
         Kind::Tool,
         Kind::Guardrail,
+        Kind::Retriever,
     ];
 
     /// The name of the interface, such as `chat-template`.
@@ -95,6 +98,7 @@ impl Kind {
             Kind::Policy => "policy",
             Kind::Tool => "tool",
             Kind::Guardrail => "guardrail",
+            Kind::Retriever => "retriever",
         }
     }
 
@@ -130,7 +134,7 @@ impl Kind {
                 "secrets",
                 "outbound-http",
             ],
-            Kind::Tool | Kind::Guardrail => &[
+            Kind::Tool | Kind::Guardrail | Kind::Retriever => &[
                 "types",
                 "host",
                 "settings",
@@ -256,7 +260,8 @@ mod tests {
                 assert_eq!(kind.grants().contains(&name), policy, "{kind} {name}");
             }
             for name in ["clock", "outbound-http"] {
-                let outward = policy || matches!(kind, Kind::Tool | Kind::Guardrail);
+                let outward =
+                    policy || matches!(kind, Kind::Tool | Kind::Guardrail | Kind::Retriever);
                 assert_eq!(kind.grants().contains(&name), outward, "{kind} {name}");
             }
             for name in ["vocabulary", "mask-sink"] {

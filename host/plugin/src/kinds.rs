@@ -12,6 +12,8 @@ pub struct ModelDescription {
     pub architecture: String,
     /// Jinja source.
     pub chat_template: Option<String>,
+    /// JSON text of the description of answers that the model's files have.
+    pub response_template: Option<String>,
     /// Text of the beginning-of-sequence token, or empty.
     pub bos_token: String,
     /// Text of the end-of-sequence token, or empty.

@@ -1,8 +1,8 @@
 //! Host side of the WebAssembly plugins: load, limit, call. The only crate that knows wasmtime.
 //!
 //! A [`PluginHost`] turns files into [`Component`]s. A component is bound to its surroundings as
-//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`], [`Tools`] or
-//! [`Guardrail`]. Each binding has a pool of instances, and each instance serves one call, session or matcher at a time.
+//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`], [`Tools`],
+//! [`Guardrail`] or [`Retriever`]. Each binding has a pool of instances, and each instance serves one call, session or matcher at a time.
 //!
 //! Whatever a plugin does (loop, bloat, trap, overflow its stack, answer nonsense) ends as a
 //! [`PluginError`] of the request that called it. Its instance is dropped and replaced. A call
@@ -48,6 +48,8 @@ mod policy_headers;
 mod pool;
 mod profile;
 mod rate_counters;
+mod retrieval;
+mod retriever;
 mod schema_cost;
 mod secret;
 mod state;
@@ -74,8 +76,8 @@ pub use ledger::{KeptBucket, Ledger};
 pub use limits::{
     BreakerLimits, Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES,
     MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES,
-    MAX_LOG_BYTES_PER_CALL, MAX_MODULE_MEMORIES, MAX_NESTED, MAX_NESTED_INSTANCES, MAX_TOOL_CALLS,
-    MAX_TOOLS_PER_COMPONENT, MAX_WITHDRAWALS,
+    MAX_LOG_BYTES_PER_CALL, MAX_MODULE_MEMORIES, MAX_NESTED, MAX_NESTED_INSTANCES, MAX_QUERY_BYTES,
+    MAX_REWRITTEN_QUERIES, MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT, MAX_WITHDRAWALS,
 };
 pub use load_error::LoadError;
 pub use mortise_outbound::{
@@ -88,6 +90,8 @@ pub use profile::{FunctionShare, Profile};
 pub use rate_counters::{
     CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal,
 };
+pub use retrieval::*;
+pub use retriever::Retriever;
 pub use secret::Secret;
 pub use stats::{Breakdown, DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;

@@ -47,6 +47,15 @@ pub const MAX_WITHDRAWALS: usize = 64;
 /// Counter names that one plugin may use; further ones are counted under `other`.
 pub const MAX_COUNTER_NAMES: usize = 16;
 
+/// Texts to search for that a retriever makes of one query.
+pub const MAX_REWRITTEN_QUERIES: usize = 8;
+
+/// Bytes of a text to search for.
+pub const MAX_QUERY_BYTES: usize = 16 * 1024;
+
+/// Bytes of all chunks that a retriever makes of a document, as a multiple of its text: chunks overlap.
+pub(crate) const MAX_CHUNK_COPIES: usize = 4;
+
 /// Tools of one component.
 pub const MAX_TOOLS_PER_COMPONENT: usize = 64;
 
@@ -68,6 +77,9 @@ pub struct HostConfig {
     /// Note each millisecond where a running guest is, unless it is an embedded one. It costs some
     /// microseconds each time.
     pub profile: bool,
+    /// Compile large plugins quickly rather than well, for hosts that make a few calls and end. Code that the
+    /// cache has already is taken either way.
+    pub quick: bool,
     /// Keep what each call took, for [`FunctionStats::timings`](crate::FunctionStats::timings).
     pub timings: bool,
     /// Called by the thread that counts epochs, each time; only fault injection has a use for it.
@@ -81,6 +93,7 @@ impl Default for HostConfig {
             cache_dir: None,
             stack_bytes: 1 << 20,
             profile: false,
+            quick: false,
             timings: false,
             fault: None,
         }
@@ -146,7 +159,8 @@ impl Default for Limits {
 
 impl Limits {
     /// The defaults for one kind. A grammar builds a trie of the vocabulary, measured at 74 MB for
-    /// 128 000 tokens, and gets 256 MiB and fewer instances. A tool or a guardrail may say and send 1 MiB.
+    /// 128 000 tokens, and gets 256 MiB and fewer instances. So does a retriever, whose documents have up to 16 MiB. A
+    /// tool or a guardrail may say and send 1 MiB.
     pub fn for_kind(kind: Kind) -> Self {
         let base = Self::default();
         match kind {
@@ -155,6 +169,13 @@ impl Limits {
                 max_instances: 64,
                 max_idle: 16,
                 recycle_growth_bytes: 64 << 20,
+                ..base
+            },
+            // Two documents are divided at once; queries come as requests do.
+            Kind::Retriever => Self {
+                memory_bytes: 256 << 20,
+                max_instances: 64,
+                max_idle: 16,
                 ..base
             },
             // What a tool says goes into a prompt, and what a guardrail says takes the place of a few tokens.
@@ -198,6 +219,10 @@ pub struct Deadlines {
     pub tool_ms: u64,
     /// `guardrail.describe`, `check-input` and `open`. 1 s, hence ten by the clock.
     pub check_ms: u64,
+    /// `retriever.chunk`. 10 s, for a document of 16 MiB; no request waits for it.
+    pub chunk_ms: u64,
+    /// `retriever.describe`, `rewrite` and `assemble`. 1 s, hence ten by the clock.
+    pub retrieve_ms: u64,
 }
 
 impl Default for Deadlines {
@@ -214,6 +239,8 @@ impl Default for Deadlines {
             account_ms: 1000,
             tool_ms: 1000,
             check_ms: 1000,
+            chunk_ms: 10_000,
+            retrieve_ms: 1000,
         }
     }
 }

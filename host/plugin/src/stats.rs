@@ -121,6 +121,13 @@ fn functions_of(kind: Kind) -> &'static [&'static str] {
             "guardrail.close",
             "resource-drop",
         ],
+        Kind::Retriever => &[
+            "lifecycle.prepare",
+            "retriever.describe",
+            "retriever.chunk",
+            "retriever.rewrite",
+            "retriever.assemble",
+        ],
     }
 }
 

@@ -148,6 +148,12 @@ fn rank(piece: &str, rest: &str) -> u8 {
     }
 }
 
+/// The part of a text without white space around it; `None` if there is nothing else.
+pub fn without_blanks(text: &str) -> Option<Span> {
+    let span = trimmed(text, 0..text.len());
+    (!span.is_empty()).then_some(span)
+}
+
 /// A span without white space around it.
 fn trimmed(text: &str, span: Span) -> Span {
     let piece = text.get(span.clone()).unwrap_or_default();

@@ -15,7 +15,7 @@ mod stored;
 mod terms;
 mod vectors;
 
-pub use chunk::{Chunking, Span, chunks};
+pub use chunk::{Chunking, Span, chunks, without_blanks};
 pub use document::{DocumentError, Format, text_of};
 pub use filter::{Attribute, Attributes, Filter, FilterError, attributes_of};
 pub use index::{Document, Index};

@@ -1,10 +1,13 @@
 //! The handles of `mortise-plugin` as the service's plugins.
 
+use std::ops::Range;
+
 use mortise_plugin::{
-    AnswerPart, CallContext, ChatTemplate, Decision, Facts, Finish, Grammar, GrammarSource,
-    GuardContext, GuardSession, GuardTraits, GuardVerdict, Guardrail, MatchStatus, MatchStep,
-    Matcher, OutputParser, ParserEvent, ParserSession, ParserSetup, ParserTraits, PluginError,
-    Policy, RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, Tools,
+    AnswerPart, Assembly, CallContext, ChatTemplate, ChunkSizes, Decision, Facts, Finish, Grammar,
+    GrammarSource, GuardContext, GuardSession, GuardTraits, GuardVerdict, Guardrail, MatchStatus,
+    MatchStep, Matcher, OutputParser, ParserEvent, ParserSession, ParserSetup, ParserTraits,
+    Passage, PassageBudget, PluginError, Policy, RenderedPrompt, Retriever, RetrieverContext,
+    RetrieverTraits, SourceText, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, Tools,
     UsageReport,
 };
 
@@ -12,6 +15,7 @@ use crate::plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, MatchTokens, ParseOutput, ParseSession,
     RenderChat, RequestId, RunTool, WatchChoice,
 };
+use crate::retrievers::Retrieve;
 
 fn context(request: &RequestId) -> CallContext {
     CallContext::new(RequestId::clone(request))
@@ -192,5 +196,50 @@ impl WatchChoice for GuardSession {
         held: u32,
     ) -> BoxFuture<'static, Result<GuardVerdict, PluginError>> {
         Box::pin(GuardSession::close(*self, finish, held))
+    }
+}
+
+impl Retrieve for Retriever {
+    fn name(&self) -> &str {
+        self.component().name()
+    }
+
+    fn traits(&self) -> RetrieverTraits {
+        Retriever::traits(self)
+    }
+
+    fn chunk<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a RetrieverContext,
+        document: SourceText,
+        sizes: ChunkSizes,
+    ) -> BoxFuture<'a, Result<Vec<Range<usize>>, PluginError>> {
+        Box::pin(
+            async move { Retriever::chunk(self, &context(request), told, document, sizes).await },
+        )
+    }
+
+    fn rewrite<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a RetrieverContext,
+        query: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<String>, PluginError>> {
+        Box::pin(async move { Retriever::rewrite(self, &context(request), told, query).await })
+    }
+
+    fn assemble<'a>(
+        &'a self,
+        request: &'a RequestId,
+        told: &'a RetrieverContext,
+        query: &'a str,
+        candidates: &'a [Passage],
+        budget: PassageBudget,
+    ) -> BoxFuture<'a, Result<Assembly, PluginError>> {
+        Box::pin(async move {
+            let context = context(request);
+            Retriever::assemble(self, &context, told, query, candidates, budget).await
+        })
     }
 }

@@ -12,6 +12,7 @@ pub fn describe_model(tokenizer: &Tokenizer, name: &str, architecture: &str) -> 
         name: name.to_owned(),
         architecture: architecture.to_owned(),
         chat_template: tokenizer.chat_template().map(str::to_owned),
+        response_template: tokenizer.response_template().map(str::to_owned),
         bos_token: text(tokenizer.bos_token()),
         eos_token: text(tokenizer.eos_token()),
         control_tokens: control

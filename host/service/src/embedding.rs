@@ -15,6 +15,7 @@ use crate::service::{Service, UsedModel, account};
 use crate::spans;
 use crate::spending::Purchase;
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
+use mortise_trace::Span;
 
 /// Input of one vector.
 #[derive(Debug, Clone, PartialEq)]
@@ -145,6 +146,7 @@ impl Service {
             queued: None,
             first_token: None,
             elapsed: admission.elapsed(),
+            span: &Span::current(),
         });
     }
 

@@ -73,6 +73,14 @@ pub enum ServiceError {
         /// Seconds until what waits now will have been answered.
         retry_after: u32,
     },
+    /// The request would wait for too long.
+    #[error(
+        "the server has more to do than it can: an answer would begin in about {seconds} s; retry later"
+    )]
+    Overloaded {
+        /// Expected wait.
+        seconds: u64,
+    },
     /// A plugin failed, through no fault of the caller unless the fault says `Invalid`.
     #[error(transparent)]
     Plugin(#[from] PluginError),
@@ -127,6 +135,7 @@ impl ServiceError {
             Self::ContextLength { .. } => "context_length",
             Self::QueueFull { .. } => "queue_full",
             Self::TenantQueueFull { .. } => "tenant_queue_full",
+            Self::Overloaded { .. } => "overloaded",
             Self::Plugin(_) => "plugin",
             Self::Engine(_) => "engine",
             Self::Upstream(_) => "upstream",

@@ -58,7 +58,7 @@ impl TokenTimer {
     pub(crate) fn admitted(&mut self, queued: Duration) {
         self.phases.admitted(queued);
         if self.request.queued.set(queued).is_ok() {
-            self.observer.admitted(queued);
+            self.observer.admitted(queued, self.phases.span());
         }
     }
 
@@ -77,7 +77,7 @@ impl TokenTimer {
         }
         let after = now.duration_since(self.arrived);
         if self.request.first_token.set(after).is_ok() {
-            self.observer.first_token(after);
+            self.observer.first_token(after, self.phases.span());
         }
     }
 }

@@ -43,6 +43,7 @@ mod refusal;
 mod rendered_prompt;
 mod request;
 mod response_cache;
+mod retrievers;
 mod rewrites;
 mod routed;
 mod routing_key;
@@ -60,6 +61,7 @@ mod throughput;
 mod token_spans;
 mod tool_loop;
 mod turns;
+mod uncompiled;
 mod under_way;
 
 pub use admission::{Admission, Call, Granted, account as account_of};
@@ -87,7 +89,8 @@ pub use mortise_models::{
     TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
-    Denial, Fault, GrammarSource, Kind, PluginError, Principal, ToolAnswer, ToolCaller, ToolChoice,
+    Assembly, ChunkSizes, Denial, Fault, GrammarSource, Joint, Kind, Passage, PassageBudget,
+    PluginError, Principal, RetrieverContext, SourceText, ToolAnswer, ToolCaller, ToolChoice,
     ToolDeclaration as RunnableTool, ToolGrant,
 };
 pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
@@ -108,6 +111,7 @@ pub use request::{
     Truncation,
 };
 pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
+pub use retrievers::{Retrieve, Retrievers, ScopedRetriever};
 pub use routing_key::RoutingKey;
 pub use scoring::{ScoreRequest, Scores};
 pub use server_tools::{ServerToolsError, ToolLimits};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_models::{FinishReason, Usage};
+use mortise_trace::Span;
 
 use crate::error::ServiceError;
 use crate::event::ToolOutcome;
@@ -23,11 +24,11 @@ pub trait Observer: Send + Sync {
 /// Listener for the requests of one model. Calls are made on the path of the request, some of them
 /// for each token: they must be quick and must not block.
 pub trait ModelObserver: Send + Sync {
-    /// A request got its first step after `queued` in the queue. Once for each request at most.
-    fn admitted(&self, queued: Duration);
+    /// A request, whose answer is `span`, got its first step after `queued` in the queue. Once for each request at most.
+    fn admitted(&self, queued: Duration, span: &Span);
 
     /// The first token of a request came, `after` its arrival. Once for each request at most.
-    fn first_token(&self, after: Duration);
+    fn first_token(&self, after: Duration, span: &Span);
 
     /// A further token of a choice came, `gap` after the one before (inter-token latency). The wait
     /// while tools run is no such gap.
@@ -92,6 +93,8 @@ pub struct Summary<'a> {
     pub first_token: Option<Duration>,
     /// Time from arrival to the end.
     pub elapsed: Duration,
+    /// Span of the answer.
+    pub span: &'a Span,
 }
 
 /// Outcome of an answer.
@@ -129,9 +132,9 @@ impl Observer for NoObserver {
 }
 
 impl ModelObserver for NoObserver {
-    fn admitted(&self, _: Duration) {}
+    fn admitted(&self, _: Duration, _: &Span) {}
 
-    fn first_token(&self, _: Duration) {}
+    fn first_token(&self, _: Duration, _: &Span) {}
 
     fn next_token(&self, _: Duration) {}
 

@@ -159,6 +159,7 @@ impl Part {
             queued: self.setup.latency.queued(),
             first_token: self.setup.latency.first_token(),
             elapsed: self.setup.admission.elapsed(),
+            span: &self.setup.span,
         }
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use mortise_engine::{LogprobParams, SamplingParams, SubmitError};
 use mortise_models::TokenGenerator;
 use mortise_plugin::{
-    Fault, GrammarSource, ParserSetup, PluginError, RenderedPrompt, Segment, TemplateInput,
-    ToolChoice,
+    GrammarSource, ParserSetup, RenderedPrompt, Segment, TemplateInput, ToolChoice,
 };
 use time::OffsetDateTime;
 
@@ -16,11 +15,12 @@ use crate::encoding;
 use crate::error::ServiceError;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseOutput, RequestId};
-use crate::refusal::{INVALID_SCHEMA, invalid, refuse};
-use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation};
-use crate::schema_formats::{tools_without_annotations, without_annotations};
+use crate::refusal::{invalid, refuse};
+use crate::request::{ChatPrompt, Prompt, PromptEnd, RequestFields, Truncation};
+use crate::schema_formats::{tools_without_annotations, wanted};
 use crate::spans;
 use crate::stop::StopMatcher;
+use crate::uncompiled::not_compiled;
 use mortise_models::conversation::{Modality, template_json};
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 
@@ -156,16 +156,6 @@ pub(crate) async fn prepare(
         constraint,
         at_start: !continues,
     })
-}
-
-/// The grammar that the caller wants for the content.
-fn wanted(fields: &RequestFields) -> Option<GrammarSource> {
-    let source = &fields.constraint.as_ref()?.source;
-    let stripped = match source {
-        GrammarSource::JsonSchema(schema) => without_annotations(schema),
-        _ => None,
-    };
-    Some(stripped.map_or_else(|| source.clone(), GrammarSource::JsonSchema))
 }
 
 /// Token ids from callers must be ids of tokens.
@@ -487,48 +477,6 @@ pub(crate) fn logprobs(request: &Request) -> Option<LogprobParams> {
     Some(LogprobParams { top })
 }
 
-/// Field that asked for a constraint: the caller's grammar, or else tools that must be called.
-fn constraint_param(fields: &RequestFields) -> &str {
-    match &fields.constraint {
-        Some(ContentConstraint { field, .. }) => field,
-        None => "tools",
-    }
-}
-
-/// A grammar that was not compiled: where the caller is at fault, name the field that asked for it.
-pub(crate) fn not_compiled(error: PluginError, fields: &RequestFields) -> ServiceError {
-    let code = match error.fault {
-        Fault::Invalid(_) if is_schema(fields) => INVALID_SCHEMA,
-        Fault::Invalid(_) => "invalid_value",
-        Fault::TooComplex(_) => "too_complex",
-        Fault::Unsupported(_) => "unsupported_value",
-        _ => return error.into(),
-    };
-    // Which plugin said so is no business of the caller's.
-    refuse(constraint_param(fields), code, error.fault.to_string())
-}
-
-/// Whether the constraint is a JSON Schema: the caller's own, or one of a tool's parameters.
-fn is_schema(fields: &RequestFields) -> bool {
-    let source = fields
-        .constraint
-        .as_ref()
-        .map(|constraint| &constraint.source);
-    matches!(source, None | Some(GrammarSource::JsonSchema(_)))
-}
-
-/// A constraint that no plugin can compile: name the field that asked for it.
-pub(crate) fn no_grammar(model: &TokenModel, fields: &RequestFields) -> ServiceError {
-    refuse(
-        constraint_param(fields),
-        "no_grammar",
-        format!(
-            "the model `{}` has no grammar plugin, so answers cannot be constrained",
-            model.name
-        ),
-    )
-}
-
 /// The field that holds the prompt.
 pub(crate) fn prompt_param(fields: &RequestFields) -> &'static str {
     match fields.prompt {
@@ -571,6 +519,9 @@ pub(crate) fn rejected(
         SubmitError::TenantQueue { waiting } => ServiceError::TenantQueueFull {
             waiting,
             retry_after,
+        },
+        SubmitError::ExpectedWait { wait } => ServiceError::Overloaded {
+            seconds: wait.as_secs().saturating_add(1),
         },
         SubmitError::Stopped => ServiceError::Stopping,
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_models::AliasCounters;
+use mortise_trace::Span;
 
 use crate::admission::Call;
 use crate::observer::{GuardedPart, ModelObserver, Outcome, Summary, ToolRun};
@@ -42,12 +43,12 @@ struct CountedByAlias {
 }
 
 impl ModelObserver for CountedByAlias {
-    fn admitted(&self, queued: Duration) {
-        self.observer.admitted(queued);
+    fn admitted(&self, queued: Duration, span: &Span) {
+        self.observer.admitted(queued, span);
     }
 
-    fn first_token(&self, after: Duration) {
-        self.observer.first_token(after);
+    fn first_token(&self, after: Duration, span: &Span) {
+        self.observer.first_token(after, span);
     }
 
     fn next_token(&self, gap: Duration) {

@@ -29,6 +29,7 @@ use crate::plugins::{DecidePolicy, GuardAnswer, RunTool};
 use crate::prompt_scores;
 use crate::request::RequestFields;
 use crate::response_cache::ResponseCache;
+use crate::retrievers::Retrievers;
 use crate::rewrites;
 use crate::routed::Routed;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
@@ -61,6 +62,8 @@ pub struct Service {
     pub(crate) throughputs: Arc<Throughputs>,
     under_way: UnderWay,
     responses: Arc<ResponseCache>,
+    /// Retrievers by name; see there.
+    pub retrievers: Retrievers,
     /// Number of the next generation.
     generations: AtomicU64,
     pub(crate) config: ServiceConfig,
@@ -106,6 +109,7 @@ impl Service {
             throughputs: Arc::default(),
             under_way: UnderWay::default(),
             responses: Arc::new(ResponseCache::new(config.response_cache.clone())),
+            retrievers: Retrievers::default(),
             generations: AtomicU64::new(1),
             config,
         })

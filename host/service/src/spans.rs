@@ -108,6 +108,11 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
+    /// Span of the answer that the choice is part of.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// A choice that was submitted just now.
     pub(crate) fn begin(span: Span) -> Self {
         Self {

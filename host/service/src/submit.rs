@@ -31,6 +31,7 @@ use crate::spans;
 use crate::spending::{self, Purchase};
 use crate::tally::{RoundKind, Tally};
 use crate::throughput::Throughputs;
+use crate::uncompiled::{find_wrong, no_grammar};
 use crate::under_way::Watched;
 
 /// Submits the sequences of one prompt, and holds what they have in common.
@@ -360,11 +361,15 @@ impl Submitter {
         let id = &self.request_id;
         let (constraint, fault) = match (&prepared.constraint, &self.plugins.grammar) {
             (None, _) => (None, MatcherFault::default()),
-            (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
+            (Some(_), None) => return Err(no_grammar(&model.name, fields)),
             (Some(source), Some(grammar)) => {
                 let matcher = spans::part("grammar", async {
-                    let matcher = grammar.compile(id, source).await;
-                    matcher.map_err(|error| prepare::not_compiled(error, fields))
+                    match grammar.compile(id, source).await {
+                        Ok(matcher) => Ok(matcher),
+                        Err(error) => {
+                            Err(find_wrong(grammar.as_ref(), id, source, error, fields).await)
+                        }
+                    }
                 });
                 let matcher = matcher.await?;
                 let words = vocabulary_size.div_ceil(32);

@@ -3,6 +3,7 @@
 
 mod alias_numbers;
 mod aliases;
+mod exemplars;
 mod figures;
 mod gen_ai;
 mod guardrails;
@@ -43,6 +44,7 @@ use prometheus_client::registry::Registry;
 use crate::access_log;
 
 pub use self::alias_numbers::AliasSource;
+use self::exemplars::{TracedHistogram, observe_traced, traced_histogram};
 use self::figures::Figures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
@@ -100,7 +102,7 @@ pub struct PluginSwaps {
 pub struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
-    duration: Family<RouteLabel, Histogram>,
+    duration: Family<RouteLabel, TracedHistogram>,
     models: ModelFamilies,
     in_flight: Gauge,
     streams: Gauge,
@@ -122,6 +124,10 @@ impl fmt::Debug for Metrics {
 
 fn histogram() -> Histogram {
     Histogram::new(DURATIONS)
+}
+
+fn traced() -> TracedHistogram {
+    traced_histogram(DURATIONS)
 }
 
 impl AccessObserver for Metrics {
@@ -177,7 +183,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("mortise");
         let metrics = Self {
             requests: Family::default(),
-            duration: Family::new_with_constructor(histogram),
+            duration: Family::new_with_constructor(traced),
             in_flight: Gauge::default(),
             streams: Gauge::default(),
             errors: Family::default(),
@@ -272,9 +278,9 @@ impl Metrics {
                 status: u32::from(outcome.status),
             })
             .inc();
-        self.duration
-            .get_or_create(&RouteLabel { route })
-            .observe(outcome.elapsed.as_secs_f64());
+        let trace = outcome.trace_id.filter(|_| outcome.sampled);
+        let duration = self.duration.get_or_create_owned(&RouteLabel { route });
+        observe_traced(&duration, outcome.elapsed, trace.map(str::to_owned));
         if let Some(code) = outcome.error {
             let code = self.bounded(code);
             self.errors.get_or_create(&CodeLabel { code }).inc();
@@ -301,7 +307,8 @@ impl Metrics {
         self.totals.body()
     }
 
-    /// The page that Prometheus reads.
+    /// The page that Prometheus reads. Exemplars stand behind their samples as OpenMetrics has them; the text format has
+    /// none, so whoever serves it takes them out.
     pub fn page(&self) -> String {
         let mut page = String::new();
         // Writing to a string does not fail.

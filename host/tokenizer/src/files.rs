@@ -249,6 +249,7 @@ pub(crate) struct Config {
     pub(crate) eos_token: Option<String>,
     pub(crate) add_bos_token: Option<bool>,
     pub(crate) chat_templates: Vec<(String, String)>,
+    pub(crate) response_template: Option<String>,
     pub(crate) added_tokens: BTreeMap<u32, AddedToken>,
 }
 
@@ -274,6 +275,11 @@ impl Config {
             let reason = format!("the chat template has more than {MAX_TEMPLATE_BYTES} bytes");
             return Err(malformed("tokenizer_config.json", reason));
         }
+        let response = config.response_template.as_ref();
+        if response.is_some_and(|template| template.len() > MAX_TEMPLATE_BYTES) {
+            let reason = format!("the response template has more than {MAX_TEMPLATE_BYTES} bytes");
+            return Err(malformed("tokenizer_config.json", reason));
+        }
         Ok(config)
     }
 
@@ -296,6 +302,13 @@ impl Config {
                 )
             })?;
         }
+        // Whether it makes sense is for the output parser to say, which reads answers without it as well.
+        let response = fields
+            .get("response_template")
+            .filter(|value| !value.is_null());
+        self.response_template = response
+            .map(Value::to_string)
+            .or(self.response_template.take());
         if let Some(Value::Object(tokens)) = fields.get("added_tokens_decoder") {
             for (id, token) in tokens {
                 let id = id.parse::<u32>().map_err(|_| {

@@ -88,6 +88,11 @@ impl Tokenizer {
         default.or(first).map(|(_, source)| source.as_str())
     }
 
+    /// The `response_template` of `tokenizer_config.json`, as JSON text: how answers are taken apart.
+    pub fn response_template(&self) -> Option<&str> {
+        self.config.response_template.as_deref()
+    }
+
     /// All chat templates of the model's files by name; a single one is called `default`.
     pub fn chat_templates(&self) -> &[(String, String)] {
         &self.config.chat_templates

@@ -1,9 +1,9 @@
-//! HTTP client of the collector: it follows no redirect, and its time and what it reads are bounded.
+//! HTTP client of the collector, for gRPC too: it follows no redirect, and its time and what it reads are bounded.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, TE, USER_AGENT};
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -16,7 +16,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::timeout;
 
-use crate::config::TraceConfig;
+use crate::answer::Answer;
+use crate::config::{Encoding, TraceConfig};
+use crate::grpc;
 use crate::limits::MAX_ANSWER_BYTES;
 
 /// A collector that cannot be asked.
@@ -41,17 +43,8 @@ pub(crate) struct Client {
     pool: PooledClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     address: Uri,
     headers: HeaderMap,
+    grpc: bool,
     limit: Duration,
-}
-
-/// Outcome of a request.
-pub(crate) enum Answer {
-    /// The spans were taken; the body says more.
-    Taken(Bytes),
-    /// Not now; the text says why.
-    Later(String, Option<Duration>),
-    /// Not these; the text says why.
-    Refused(String),
 }
 
 impl Client {
@@ -68,6 +61,10 @@ impl Client {
         }
         let kind = HeaderValue::from_static(config.encoding.content_type());
         headers.insert(CONTENT_TYPE, kind);
+        let grpc = config.encoding == Encoding::Grpc;
+        if grpc {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(config.timeout));
@@ -76,12 +73,24 @@ impl Client {
             Some(pem) => builder.with_tls_config(tls_of(pem)?),
             None => builder.with_provider_and_webpki_roots(ring::default_provider())?,
         };
-        let connector = builder.https_or_http().enable_all_versions();
+        let builder = builder.https_or_http();
+        let connector = match grpc {
+            true => builder.enable_http2(),
+            false => builder.enable_all_versions(),
+        };
         let mut pool = PooledClient::builder(TokioExecutor::new());
-        pool.pool_timer(TokioTimer::new()).pool_max_idle_per_host(1);
+        pool.pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(1)
+            .http2_only(grpc);
         Ok(Self {
             pool: pool.build(connector.wrap_connector(tcp)),
-            address: config.endpoint.parse()?,
+            address: match grpc {
+                true => {
+                    format!("{}{}", config.endpoint.trim_end_matches('/'), grpc::EXPORT).parse()?
+                }
+                false => config.endpoint.parse()?,
+            },
+            grpc,
             headers,
             limit: config.timeout,
         })
@@ -89,6 +98,13 @@ impl Client {
 
     /// Post a message.
     pub(crate) async fn post(&self, message: Bytes) -> Answer {
+        let message = match self.grpc {
+            false => message,
+            true => match grpc::framed(&message) {
+                Some(framed) => framed,
+                None => return Answer::Refused("the message is too long for gRPC".to_owned()),
+            },
+        };
         let mut request = Request::new(Full::new(message));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.address.clone();
@@ -99,13 +115,19 @@ impl Client {
             let (head, body) = answer.into_parts();
             // A long answer says nothing more than a short one.
             let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-            let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-            Ok::<_, String>((head, body))
+            let (trailers, body) = match body {
+                Ok(body) => (body.trailers().cloned(), body.to_bytes()),
+                Err(_) => (None, Bytes::new()),
+            };
+            Ok::<_, String>((head, trailers, body))
         };
         match timeout(self.limit, asked).await {
             Err(_) => Answer::Later("it did not answer in time".to_owned(), None),
             Ok(Err(error)) => Answer::Later(error, None),
-            Ok(Ok((head, body))) => answer(head.status, &head.headers, body),
+            Ok(Ok((head, trailers, body))) if self.grpc => {
+                grpc::answer(head.status, &head.headers, trailers.as_ref(), &body)
+            }
+            Ok(Ok((head, _, body))) => answer(head.status, &head.headers, body),
         }
     }
 }

@@ -11,6 +11,8 @@ pub enum Encoding {
     Protobuf,
     /// `http/json`
     Json,
+    /// `grpc`: protobuf in calls over HTTP/2
+    Grpc,
 }
 
 impl Encoding {
@@ -19,6 +21,7 @@ impl Encoding {
         match self {
             Self::Protobuf => "application/x-protobuf",
             Self::Json => "application/json",
+            Self::Grpc => "application/grpc",
         }
     }
 }
@@ -35,7 +38,7 @@ pub struct Sampling {
 /// Collector, and what it is sent.
 #[derive(Clone)]
 pub struct TraceConfig {
-    /// URL that spans are posted to.
+    /// URL that spans are posted to; of gRPC, the address of the collector.
     pub endpoint: String,
     /// Headers of each request, which may be secrets.
     pub headers: Vec<(String, String)>,

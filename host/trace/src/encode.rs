@@ -22,7 +22,7 @@ pub(crate) fn message(
         resource_spans: group_spans_by_resource_and_scope(spans, resource),
     };
     match encoding {
-        Encoding::Protobuf => Ok(request.encode_to_vec().into()),
+        Encoding::Protobuf | Encoding::Grpc => Ok(request.encode_to_vec().into()),
         Encoding::Json => Ok(serde_json::to_vec(&request)?.into()),
     }
 }
@@ -30,7 +30,7 @@ pub(crate) fn message(
 /// Number of spans that an answer rejects. An answer that cannot be read rejects none.
 pub(crate) fn rejected(encoding: Encoding, body: &[u8]) -> u64 {
     match encoding {
-        Encoding::Protobuf => {
+        Encoding::Protobuf | Encoding::Grpc => {
             let answer = ExportTraceServiceResponse::decode(body).unwrap_or_default();
             let spans = answer.partial_success.map_or(0, |part| part.rejected_spans);
             u64::try_from(spans).unwrap_or(0)

@@ -14,7 +14,8 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::client::{Answer, Client, CollectorError};
+use crate::answer::Answer;
+use crate::client::{Client, CollectorError};
 use crate::config::{Encoding, Sampling, TraceConfig};
 use crate::encode;
 use crate::limits::{BATCH_WAIT, MAX_ATTEMPTS, MAX_ATTRIBUTES, MAX_BATCH_SPANS, MAX_RETRY_PAUSE};

@@ -19,6 +19,8 @@ KINDS = {
     "Grammar": "grammar",
     "Policy": "policy",
     "Tool": "tool",
+    "Guardrail": "guardrail",
+    "Retriever": "retriever",
 }
 
 # The section that holds the JSON Schema of the settings.
@@ -90,14 +92,14 @@ def build(arguments):
         paths = ["--python-path", folder, "--python-path", HERE / "guest"]
         componentize(*world, "componentize", "--stub-wasi", *paths, "--output", component, "entry")
         output.write_bytes(component.read_bytes() + sections)
-    print(f"built `{output}`, a {kind} plugin")
+    print(f"built `{output}`, kind {kind}")
 
 
 def types(arguments):
     kind = arguments.kind or kind_of(arguments.folder)
     world = ["--wit-path", HERE / "wit", "--world", f"{kind}-plugin"]
     componentize(*world, "bindings", arguments.output)
-    print(f"wrote the types of a {kind} plugin to `{arguments.output}`")
+    print(f"wrote the types of {kind} plugins to `{arguments.output}`")
 
 
 def main():

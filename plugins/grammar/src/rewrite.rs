@@ -128,6 +128,7 @@ impl Rewriting {
     /// Replace the keywords of this schema, and leave those within it.
     fn keywords(&self, fields: &mut Map<String, Value>) -> Result<(), (&'static str, Undecided)> {
         members::simplify(fields);
+        options::listed_by_parts(&self.document, fields);
         members::property_names(&self.document, fields)
             .map_err(|error| ("propertyNames", error))?;
         members::dependencies(fields);

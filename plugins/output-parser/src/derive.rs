@@ -12,6 +12,7 @@ use mortise_plugin_sdk::Model;
 use mortise_plugin_sdk::formats::{Described, Format, JsonCalls, Spec, Writing};
 use mortise_plugin_sdk::stream::CallKeys;
 
+use crate::response::Reader;
 use probe::{Probe, Seen};
 
 /// Name of a derived format.
@@ -32,6 +33,14 @@ pub fn derived(model: &Model) -> Option<Format> {
     let described: &'static Described =
         found.find_map(|described| check::holds(&probe, &described).then(|| leaked(described)))?;
     Some(Format::Described(described))
+}
+
+/// True if a listed or derived format and a response template both read back what the model's chat template writes. So a
+/// grammar made from the marks of the one holds a model to what the other reads.
+pub fn agree(model: &Model, format: Format, reader: &'static Reader) -> bool {
+    Probe::new(model).is_some_and(|probe| {
+        check::holds_listed(&probe, format) && check::holds_response(&probe, reader)
+    })
 }
 
 /// A format as one engine found it.
@@ -66,7 +75,7 @@ impl Found {
 }
 
 /// Reading of calls for engines that do not ask for it.
-const NO_JSON: JsonCalls = JsonCalls::Object {
+pub(crate) const NO_JSON: JsonCalls = JsonCalls::Object {
     open: "",
     close: "",
     keys: CallKeys {
@@ -78,11 +87,11 @@ const NO_JSON: JsonCalls = JsonCalls::Object {
 };
 
 /// A text for as long as the instance lives. It serves one model, so there are few.
-fn kept(text: &str) -> &'static str {
+pub(crate) fn kept(text: &str) -> &'static str {
     String::leak(text.to_owned())
 }
 
-fn leaked(described: Described) -> &'static Described {
+pub(crate) fn leaked(described: Described) -> &'static Described {
     Box::leak(Box::new(described))
 }
 

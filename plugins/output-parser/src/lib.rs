@@ -23,6 +23,7 @@ mod calls;
 pub mod constraint;
 pub mod derive;
 mod marks;
+pub mod response;
 mod schema;
 pub mod style;
 
@@ -44,7 +45,8 @@ impl OutputParser for DefaultParser {
     type Settings = Settings;
 
     fn prepare(settings: Settings, model: Model) -> Result<Self, Fault> {
-        Ok(Self(Style::new(&settings, model)))
+        let template = mortise_plugin_sdk::response_template();
+        Ok(Self(Style::of_files(&settings, model, template.as_deref())))
     }
 
     /// Asked once, and therefore the place to tell the operator of a format that is not known.
@@ -54,6 +56,11 @@ impl OutputParser for DefaultParser {
             let message = "the chat template shows tools and no known format of calls, so calls are read as `hermes`; \
                            name the format in the settings of the output parser, see `mortise parse --formats`";
             log(Level::Warn, message, &[("model", model)]);
+        }
+        if let Some(problem) = &self.0.refused {
+            let message = "the response_template of the model's files is not followed";
+            let fields = [("model", self.0.model.name.as_str()), ("problem", problem)];
+            log(Level::Warn, message, &fields);
         }
         if self.0.reason == Reason::Derived {
             let message = "no known format of calls is told by the model's files; it was derived from what the chat \
@@ -74,6 +81,9 @@ impl OutputParser for DefaultParser {
     }
 
     fn open(&'static self, setup: Setup) -> Result<Option<Box<dyn Session>>, Fault> {
+        if let Some(reader) = self.0.response {
+            return Ok(Some(Box::new(reader.open(&setup)?)));
+        }
         let parsing = open(&self.0, &setup)?;
         Ok(parsing.map(|parsing| Box::new(parsing) as Box<dyn Session>))
     }

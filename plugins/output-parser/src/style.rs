@@ -1,10 +1,11 @@
 //! Formats that a model writes.
 
-use mortise_plugin_sdk::formats::{Format, Sign};
+use mortise_plugin_sdk::formats::{Described, Format, Sign, Spec, Writing};
 use mortise_plugin_sdk::{ControlToken, Model};
 use serde::Deserialize;
 
 use crate::derive;
+use crate::response::{self, Reader};
 
 /// Marks of reasoning that models of every family may have.
 const THINK: (&str, &str) = ("<think>", "</think>");
@@ -22,6 +23,10 @@ pub struct Style {
     pub thought: (&'static str, &'static str),
     /// The model that writes them.
     pub model: Model,
+    /// Reader of the response template in the model's files.
+    pub response: Option<&'static Reader>,
+    /// Reason for which that template is not followed.
+    pub refused: Option<String>,
 }
 
 /// Why a format was chosen.
@@ -29,6 +34,8 @@ pub struct Style {
 pub enum Reason {
     /// The operator names it.
     Settings,
+    /// The model's files describe it in a response template.
+    Response,
     /// The model's files tell of it.
     Files(Sign),
     /// The model's chat template writes it, and nobody has listed it.
@@ -71,7 +78,7 @@ impl TryFrom<String> for FormatSetting {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 enum ReasoningSetting {
     #[default]
     #[serde(rename = "auto")]
@@ -109,7 +116,59 @@ impl Style {
             reasons,
             thought,
             model,
+            response: None,
+            refused: None,
         }
+    }
+
+    /// The same for a model whose files have a response template, which tells better than marks where the settings leave
+    /// both the format and reasoning open.
+    pub fn of_files(settings: &Settings, model: Model, template: Option<&str>) -> Self {
+        let style = Self::new(settings, model);
+        let open = matches!(settings.format, FormatSetting::Auto)
+            && settings.reasoning == ReasoningSetting::Auto;
+        match template.filter(|_| open) {
+            Some(template) => style.with_response(template),
+            None => style,
+        }
+    }
+
+    fn with_response(mut self, template: &str) -> Self {
+        let prompts = self.model.chat_template.as_deref().unwrap_or_default();
+        let tokens = self.model.control_tokens.iter();
+        let tokens = tokens.filter(|token| token.special && prompts.contains(&token.text));
+        let reader = match Reader::new(template, tokens.map(|token| token.text.clone())) {
+            Ok(reader) => &*Box::leak(Box::new(reader)),
+            Err(problem) => {
+                self.refused = Some(problem);
+                return self;
+            }
+        };
+        let kept = |(open, close): (String, String)| (derive::kept(&open), derive::kept(&close));
+        let writing = self.format.spec().writing;
+        let agrees = writing != Writing::Free && derive::agree(&self.model, self.format, reader);
+        let opens = Some(reader.calls()).filter(|mark| !mark.is_empty());
+        let opens: Vec<&'static str> = opens.iter().map(|mark| derive::kept(mark)).collect();
+        let (thought, opens) = (kept(reader.reasoning()), opens.leak());
+        self.format = Format::Described(derive::leaked(Described {
+            spec: Spec {
+                name: response::NAME,
+                about: "as a file of the model describes its answers",
+                signs: &[],
+                architectures: &[],
+                reasoning: thought,
+                opens,
+                answer: kept(reader.content()),
+                framed: true,
+                writing: if agrees { writing } else { Writing::Free },
+            },
+            call: derive::NO_JSON,
+        }));
+        self.reasons = !thought.1.is_empty();
+        self.thought = if self.reasons { thought } else { THINK };
+        self.reason = Reason::Response;
+        self.response = Some(reader);
+        self
     }
 
     /// The model's control token with this text.
@@ -120,6 +179,12 @@ impl Style {
     /// Whether the format is written with tokens that are left out of generated text by default.
     pub fn keep_special_tokens(&self) -> bool {
         let reasoning = self.reasons.then_some([self.thought.0, self.thought.1]);
+        if let Some(reader) = self.response {
+            let mut tokens = self.model.control_tokens.iter();
+            return tokens.any(|token| {
+                token.special && !token.text.is_empty() && reader.mentions(&token.text)
+            });
+        }
         let marks: Vec<&str> = (self.format.spec().marks())
             .chain(reasoning.into_iter().flatten())
             .collect();

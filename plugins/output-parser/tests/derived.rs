@@ -29,6 +29,8 @@ fn style(model: Model) -> Option<Style> {
         reasons: true,
         thought: format.spec().reasoning,
         model,
+        response: None,
+        refused: None,
     })
 }
 

@@ -1,5 +1,6 @@
 //! A component of all kinds.
 
+mod retrieve;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -15,6 +16,7 @@ wit_bindgen::generate!({
             include mortise:plugin/policy-plugin@0.3.0;
             include mortise:plugin/tool-plugin@0.3.0;
             include mortise:plugin/guardrail-plugin@0.3.0;
+            include mortise:plugin/retriever-plugin@0.3.0;
         }
     ",
     world: "test:guests/every-kind",

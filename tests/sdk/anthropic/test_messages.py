@@ -3,6 +3,7 @@
 import os
 
 import anthropic
+import pydantic
 import pytest
 
 MODEL = "mortise-demo"
@@ -97,6 +98,47 @@ def test_a_tool_is_called_and_its_result_used(client, streamed):
     second = answer(messages)
     assert second.stop_reason == "end_turn"
     assert "18" in second.content[-1].text and "sunny" in second.content[-1].text
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_tool_runner_closes_the_loop(client, streamed):
+    asked = []
+
+    @anthropic.beta_tool
+    def get_weather(location: str) -> str:
+        """Get the current weather for a location.
+
+        Args:
+            location: City name
+        """
+        asked.append(location)
+        return '{"temperature": 18, "condition": "sunny"}'
+
+    runner = client.beta.messages.tool_runner(
+        model=MODEL,
+        max_tokens=300,
+        tools=[get_weather],
+        messages=[{"role": "user", "content": PARIS}],
+        stream=streamed,
+        thread=False,  # the server keeps no threads: each turn has the whole conversation
+    )
+    message = runner.until_done()
+    assert asked == ["Paris"]
+    assert message.stop_reason == "end_turn" and "sunny" in message.content[-1].text
+
+
+def test_an_answer_is_parsed_into_a_type(client):
+    class Person(pydantic.BaseModel):
+        name: str
+        age: int
+
+    message = client.messages.parse(
+        model=MODEL,
+        max_tokens=300,
+        messages=[{"role": "user", "content": "Extract the person: Ada Lovelace is 36 years old and lives in London."}],
+        output_format=Person,
+    )
+    assert message.parsed_output == Person(name="Ada Lovelace", age=36)
 
 
 def test_tool_choice(client):

@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import OpenAI from "openai";
+import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
+import { z } from "zod";
 
 const model = "mortise-demo";
 const client = new OpenAI({
@@ -117,6 +119,37 @@ test("a schema is met", async () => {
     name: "Ada Lovelace",
     age: 36,
   });
+});
+
+test("an answer is parsed into a zod type, whole and streamed", async () => {
+  const Person = z.object({ name: z.string(), age: z.number().int() });
+  const request = {
+    model,
+    messages: user("Extract the person: Ada Lovelace is 36 years old and lives in London."),
+    response_format: zodResponseFormat(Person, "person"),
+  };
+  const whole = await client.chat.completions.parse(request);
+  const ada = { name: "Ada Lovelace", age: 36 };
+  assert.deepEqual(whole.choices[0].message.parsed, ada);
+  const stream = client.chat.completions.stream(request);
+  assert.deepEqual((await stream.finalChatCompletion()).choices[0].message.parsed, ada);
+});
+
+test("the tool runner takes zod functions", async () => {
+  const asked = [];
+  const get_weather = zodFunction({
+    name: "get_weather",
+    description: "Get the current weather for a location.",
+    parameters: z.object({ location: z.string().describe("City name") }),
+    function: ({ location }) => {
+      asked.push(location);
+      return { temperature: 18, condition: "sunny" };
+    },
+  });
+  const messages = user("What is the weather in Paris?");
+  const runner = client.chat.completions.runTools({ model, messages, tools: [get_weather], stream: true });
+  assert.match(await runner.finalContent(), /sunny/);
+  assert.deepEqual(asked, ["Paris"]);
 });
 
 test("a stream that is left early can be left", async () => {

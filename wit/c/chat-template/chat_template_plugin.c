@@ -21,6 +21,9 @@ extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 __attribute__((__import_module__("mortise:plugin/model@0.3.0"), __import_name__("describe")))
 extern void __wasm_import_mortise_plugin_model_describe(uint8_t *);
 
+__attribute__((__import_module__("mortise:plugin/model@0.3.0"), __import_name__("response-template")))
+extern void __wasm_import_mortise_plugin_model_response_template(uint8_t *);
+
 // Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 
 __attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.3.0#prepare")))
@@ -214,6 +217,10 @@ void mortise_plugin_settings_json_free(mortise_plugin_settings_json_t *ptr) {
   mortise_plugin_types_json_free(ptr);
 }
 
+void mortise_plugin_model_json_free(mortise_plugin_model_json_t *ptr) {
+  mortise_plugin_types_json_free(ptr);
+}
+
 void mortise_plugin_model_control_token_free(mortise_plugin_model_control_token_t *ptr) {
   chat_template_plugin_string_free(&ptr->text);
 }
@@ -242,6 +249,12 @@ void mortise_plugin_model_description_free(mortise_plugin_model_description_t *p
   chat_template_plugin_string_free(&ptr->bos_token);
   chat_template_plugin_string_free(&ptr->eos_token);
   mortise_plugin_model_list_control_token_free(&ptr->control_tokens);
+}
+
+void mortise_plugin_model_option_json_free(mortise_plugin_model_option_json_t *ptr) {
+  if (ptr->is_some) {
+    mortise_plugin_model_json_free(&ptr->val);
+  }
 }
 
 void exports_mortise_plugin_lifecycle_fault_free(exports_mortise_plugin_lifecycle_fault_t *ptr) {
@@ -392,6 +405,27 @@ void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret) {
     (chat_template_plugin_string_t) (chat_template_plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (9*sizeof(void*))))), (*((size_t*) (ptr + (10*sizeof(void*))))) },
     (mortise_plugin_model_list_control_token_t) (mortise_plugin_model_list_control_token_t) { (mortise_plugin_model_control_token_t*)(*((uint8_t **) (ptr + (11*sizeof(void*))))), (*((size_t*) (ptr + (12*sizeof(void*))))) },
   };
+}
+
+bool mortise_plugin_model_response_template(mortise_plugin_model_json_t *ret) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(3*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_mortise_plugin_model_response_template(ptr);
+  mortise_plugin_model_option_json_t option;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      option.is_some = false;
+      break;
+    }
+    case 1: {
+      option.is_some = true;
+      option.val = (chat_template_plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  *ret = option.val;
+  return option.is_some;
 }
 
 __attribute__((__export_name__("mortise:plugin/lifecycle@0.3.0#prepare")))

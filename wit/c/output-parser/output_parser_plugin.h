@@ -99,6 +99,8 @@ typedef struct mortise_plugin_types_grammar_source_t {
 
 typedef mortise_plugin_types_json_t mortise_plugin_settings_json_t;
 
+typedef mortise_plugin_types_json_t mortise_plugin_model_json_t;
+
 // A token that the tokenizer treats as one unit, outside its ordinary vocabulary.
 typedef struct mortise_plugin_model_control_token_t {
   // Token id.
@@ -134,6 +136,11 @@ typedef struct mortise_plugin_model_description_t {
   // Every control token of the tokenizer.
   mortise_plugin_model_list_control_token_t   control_tokens;
 } mortise_plugin_model_description_t;
+
+typedef struct {
+  bool is_some;
+  mortise_plugin_model_json_t val;
+} mortise_plugin_model_option_json_t;
 
 typedef mortise_plugin_types_fault_t exports_mortise_plugin_lifecycle_fault_t;
 
@@ -297,6 +304,9 @@ extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 // Imported Functions from `mortise:plugin/model@0.3.0`
 // The model this instance serves.
 extern void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret);
+// The `response_template` of the model's `tokenizer_config.json`, which says how answers of the model are taken apart;
+// none if there is none.
+extern bool mortise_plugin_model_response_template(mortise_plugin_model_json_t *ret);
 
 // Exported Functions from `mortise:plugin/lifecycle@0.3.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
@@ -322,6 +332,8 @@ void mortise_plugin_types_grammar_source_free(mortise_plugin_types_grammar_sourc
 
 void mortise_plugin_settings_json_free(mortise_plugin_settings_json_t *ptr);
 
+void mortise_plugin_model_json_free(mortise_plugin_model_json_t *ptr);
+
 void mortise_plugin_model_control_token_free(mortise_plugin_model_control_token_t *ptr);
 
 void output_parser_plugin_option_string_free(output_parser_plugin_option_string_t *ptr);
@@ -329,6 +341,8 @@ void output_parser_plugin_option_string_free(output_parser_plugin_option_string_
 void mortise_plugin_model_list_control_token_free(mortise_plugin_model_list_control_token_t *ptr);
 
 void mortise_plugin_model_description_free(mortise_plugin_model_description_t *ptr);
+
+void mortise_plugin_model_option_json_free(mortise_plugin_model_option_json_t *ptr);
 
 void exports_mortise_plugin_lifecycle_fault_free(exports_mortise_plugin_lifecycle_fault_t *ptr);
 

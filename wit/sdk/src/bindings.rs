@@ -181,6 +181,27 @@ pub mod guardrail {
     });
 }
 
+/// A retriever.
+pub mod retriever {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "
+            package mortise:sdk;
+            world a-retriever {
+                export mortise:plugin/retriever@0.3.0;
+            }
+        ",
+        world: "mortise:sdk/a-retriever",
+        with: {
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
+        },
+        additional_derives: [PartialEq],
+        pub_export_macro: true,
+        export_macro_name: "export_retriever",
+        default_bindings_module: "mortise_plugin_sdk::bindings::retriever",
+    });
+}
+
 /// What an outer plugin calls of the inner one that it is put around. The types are those of the exports, so that what
 /// one was asked and what the other answers can be passed on.
 ///

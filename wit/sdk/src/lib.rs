@@ -43,6 +43,7 @@ pub mod json;
 pub mod log;
 pub mod output_parser;
 pub mod policy;
+pub mod retriever;
 pub mod stream;
 pub mod tool;
 pub mod tools;
@@ -50,7 +51,9 @@ pub mod tools;
 mod prepared;
 
 pub use bindings::imports::mortise::plugin::clock::unix_millis;
-pub use bindings::imports::mortise::plugin::model::{ControlToken, Description as Model};
+pub use bindings::imports::mortise::plugin::model::{
+    ControlToken, Description as Model, response_template,
+};
 pub use bindings::imports::mortise::plugin::outbound_http;
 pub use bindings::imports::mortise::plugin::types::Fault;
 pub use {serde, serde_json};
@@ -62,7 +65,7 @@ pub struct NoSettings {}
 
 /// Make a type that implements the trait of a kind the plugin of this component:
 /// `export!(policy: MyPolicy)`, likewise `chat_template`, `output_parser`, `grammar`,
-/// `tool` and `guardrail`.
+/// `tool`, `guardrail` and `retriever`.
 ///
 /// With `export!(policy: MyPolicy, settings: "settings.schema.json")` the component carries that file of
 /// its package, a JSON Schema (2020-12), and the server checks the operator's settings by it before it
@@ -93,6 +96,9 @@ macro_rules! export {
     };
     (guardrail: $plugin:ty) => {
         $crate::export!(@ guardrail export_guardrail $plugin);
+    };
+    (retriever: $plugin:ty) => {
+        $crate::export!(@ retriever export_retriever $plugin);
     };
     (@ $kind:ident $export:ident $plugin:ty) => {
         // Natively there is no host to export to, and linkers do not know such names.

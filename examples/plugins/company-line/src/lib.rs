@@ -43,6 +43,9 @@ impl ChatTemplate for CompanyLine {
     }
 
     fn render(&self, mut input: Input) -> Result<Output, Fault> {
+        if self.line.is_empty() {
+            return self.inner.render(&input);
+        }
         let mut messages = input.conversation()?;
         let first = messages
             .first_mut()

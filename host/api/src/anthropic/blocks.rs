@@ -4,7 +4,7 @@ use mortise_http::Problem;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldPath, TextOr, missing, words};
+use crate::fields::{FieldPath, FieldReader, TextOr, missing, words};
 
 /// A text or blocks.
 pub(super) type Content = TextOr<Block>;
@@ -110,8 +110,13 @@ fn members_of(kind: &str) -> &'static [&'static str] {
 }
 
 impl Block {
-    /// Refuse members that a block of this type does not have, or that mean nothing here.
-    pub(super) fn check_members(&self, path: &FieldPath) -> Result<(), Problem> {
+    /// Refuse members that a block of this type does not have. Those that mean nothing here are refused or left out, as
+    /// configured.
+    pub(super) fn check_members(
+        &self,
+        path: &FieldPath,
+        reader: &mut FieldReader,
+    ) -> Result<(), Problem> {
         let given = [
             ("text", self.text.is_some()),
             ("citations", self.citations.is_some()),
@@ -152,13 +157,10 @@ impl Block {
             ),
             ("toolset_name", self.toolset_name.is_some()),
         ];
-        match meaningless.iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(unsupported(
-                &path.key(name),
-                "this server has no such thing",
-            )),
-            None => Ok(()),
+        for (name, _) in meaningless.iter().filter(|(_, given)| *given) {
+            reader.unsupported(&path.key(name), "this server has no such thing")?;
         }
+        Ok(())
     }
 
     /// The text of a block of the type `text`.

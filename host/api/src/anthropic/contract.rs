@@ -75,6 +75,11 @@ fn list_models() -> Operation {
         id(),
         "The model behind the page, for the same callers.",
     )
+    .query(
+        "lifecycle[]",
+        json!({"type": "array", "items": {"enum": models::STAGES}}),
+        "Stages of life of the models, for the same callers.",
+    )
     .answers(200, "AnthropicModels")
 }
 

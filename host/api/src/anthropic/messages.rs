@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blocks::{Block, Content, Source, unsupported};
-use crate::fields::{FieldPath, TextOr, missing, words, wrong_value};
+use crate::fields::{FieldPath, FieldReader, TextOr, missing, words, wrong_value};
 
 /// Words before the result of a call that failed, as models see those of the server's own tools.
 const FAILED: &str = "error: ";
@@ -41,12 +41,16 @@ words! {
 }
 
 impl Messages {
-    /// The conversation, and whether its last turn is the assistant's, to be continued.
-    pub(super) fn translate(self) -> Result<(Conversation, bool), Problem> {
+    /// The conversation, and whether its last turn is the assistant's, to be continued. The reader is told what is
+    /// left out of account.
+    pub(super) fn translate(
+        self,
+        reader: &mut FieldReader,
+    ) -> Result<(Conversation, bool), Problem> {
         let mut turns = Turns::default();
         if let Some(system) = self.system {
             let path = FieldPath::from("system");
-            let parts = only_texts(&path, system, "`system`")?;
+            let parts = only_texts(&path, system, "`system`", reader)?;
             if !parts.is_empty() {
                 turns.push(Role::System, parts, path);
             }
@@ -59,11 +63,11 @@ impl Messages {
         for (at, message) in self.messages.into_iter().enumerate() {
             let path = list.index(at);
             match message.role {
-                WireRole::User => user(&mut turns, &path, message.content)?,
-                WireRole::Assistant => assistant(&mut turns, &path, message.content)?,
+                WireRole::User => user(&mut turns, &path, message.content, reader)?,
+                WireRole::Assistant => assistant(&mut turns, &path, message.content, reader)?,
                 WireRole::System => {
                     let content = path.key("content");
-                    let parts = only_texts(&content, message.content, "a system message")?;
+                    let parts = only_texts(&content, message.content, "a system message", reader)?;
                     turns.push(Role::System, parts, path);
                 }
             }
@@ -149,7 +153,12 @@ impl Turns {
 }
 
 /// Texts of a content that may hold nothing else.
-fn only_texts(path: &FieldPath, content: Content, place: &str) -> Result<Vec<Part>, Problem> {
+fn only_texts(
+    path: &FieldPath,
+    content: Content,
+    place: &str,
+    reader: &mut FieldReader,
+) -> Result<Vec<Part>, Problem> {
     let blocks = match content {
         TextOr::Text(text) if text.is_empty() => return Ok(Vec::new()),
         TextOr::Text(text) => return Ok(vec![Part::Text(text)]),
@@ -157,7 +166,7 @@ fn only_texts(path: &FieldPath, content: Content, place: &str) -> Result<Vec<Par
     };
     let parts = blocks.into_iter().enumerate().map(|(at, block)| {
         let path = path.index(at);
-        block.check_members(&path)?;
+        block.check_members(&path, reader)?;
         match block.kind.as_str() {
             "text" => block.into_text(&path).map(Part::Text),
             kind => {
@@ -173,7 +182,12 @@ fn only_texts(path: &FieldPath, content: Content, place: &str) -> Result<Vec<Par
 }
 
 /// A message of the user: results of tools first, each a message of its own, then the rest.
-fn user(turns: &mut Turns, path: &FieldPath, content: Content) -> Result<(), Problem> {
+fn user(
+    turns: &mut Turns,
+    path: &FieldPath,
+    content: Content,
+    reader: &mut FieldReader,
+) -> Result<(), Problem> {
     let list = path.key("content");
     let blocks = match content {
         TextOr::Text(text) => {
@@ -189,7 +203,7 @@ fn user(turns: &mut Turns, path: &FieldPath, content: Content) -> Result<(), Pro
     let mut parts = Vec::new();
     for (at, block) in blocks.into_iter().enumerate() {
         let path = list.index(at);
-        block.check_members(&path)?;
+        block.check_members(&path, reader)?;
         match block.kind.as_str() {
             "tool_result" => {
                 if !parts.is_empty() {
@@ -198,7 +212,7 @@ fn user(turns: &mut Turns, path: &FieldPath, content: Content) -> Result<(), Pro
                     );
                     return Err(Problem::invalid(path.to_string(), text));
                 }
-                let (role, content) = tool_result(&path, block)?;
+                let (role, content) = tool_result(&path, block, reader)?;
                 turns.push(role, content, path);
             }
             "text" => parts.push(Part::Text(block.into_text(&path)?)),
@@ -212,7 +226,11 @@ fn user(turns: &mut Turns, path: &FieldPath, content: Content) -> Result<(), Pro
     Ok(())
 }
 
-fn tool_result(path: &FieldPath, block: Block) -> Result<(Role, Vec<Part>), Problem> {
+fn tool_result(
+    path: &FieldPath,
+    block: Block,
+    reader: &mut FieldReader,
+) -> Result<(Role, Vec<Part>), Problem> {
     let call_id = block.tool_use_id;
     let call_id = call_id.ok_or_else(|| missing(&path.key("tool_use_id")))?;
     let mut parts = Vec::new();
@@ -223,7 +241,7 @@ fn tool_result(path: &FieldPath, block: Block) -> Result<(Role, Vec<Part>), Prob
             let list = path.key("content");
             for (at, inner) in blocks.into_iter().enumerate() {
                 let path = list.index(at);
-                inner.check_members(&path)?;
+                inner.check_members(&path, reader)?;
                 parts.push(match inner.kind.as_str() {
                     "text" => Part::Text(inner.into_text(&path)?),
                     "image" => Part::Image(image(&path, inner)?),
@@ -244,7 +262,12 @@ fn tool_result(path: &FieldPath, block: Block) -> Result<(Role, Vec<Part>), Prob
     Ok((Role::Tool { call_id }, parts))
 }
 
-fn assistant(turns: &mut Turns, path: &FieldPath, content: Content) -> Result<(), Problem> {
+fn assistant(
+    turns: &mut Turns,
+    path: &FieldPath,
+    content: Content,
+    reader: &mut FieldReader,
+) -> Result<(), Problem> {
     let list = path.key("content");
     let blocks = match content {
         TextOr::Text(text) => {
@@ -257,7 +280,7 @@ fn assistant(turns: &mut Turns, path: &FieldPath, content: Content) -> Result<()
     let mut reasoning: Option<String> = None;
     for (at, block) in blocks.into_iter().enumerate() {
         let path = list.index(at);
-        block.check_members(&path)?;
+        block.check_members(&path, reader)?;
         match block.kind.as_str() {
             "text" => parts.push(Part::Text(block.into_text(&path)?)),
             "thinking" => {

@@ -66,7 +66,14 @@ struct Page {
     after_id: Option<String>,
     before_id: Option<String>,
     limit: Option<usize>,
+    /// Stages of life of its models; all that are served if none is named.
+    stages: Vec<String>,
 }
+
+/// Stages of a model's life. None of those here is retired: such a model would not be served.
+pub(super) const STAGES: [&str; 3] = [ACTIVE, DEPRECATED, "retired"];
+const ACTIVE: &str = "active";
+const DEPRECATED: &str = "deprecated";
 
 impl Page {
     /// Read the query of an address.
@@ -74,7 +81,7 @@ impl Page {
         let mut page = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match name {
+            match decoded(name).as_str() {
                 "after_id" => page.after_id = Some(decoded(value)),
                 "before_id" => page.before_id = Some(decoded(value)),
                 "limit" => {
@@ -83,6 +90,14 @@ impl Page {
                         Problem::invalid("limit", text)
                     })?;
                     page.limit = Some(limit);
+                }
+                "lifecycle" | "lifecycle[]" => {
+                    let stage = decoded(value);
+                    if !STAGES.contains(&stage.as_str()) {
+                        let text = format!("`lifecycle` has `{stage}`; stages are {STAGES:?}");
+                        return Err(Problem::invalid("lifecycle", text));
+                    }
+                    page.stages.push(stage);
                 }
                 // The SDK marks calls of beta routes so.
                 "beta" => {}
@@ -93,6 +108,19 @@ impl Page {
             }
         }
         Ok(page)
+    }
+
+    /// True if a model may be on the page.
+    fn shows(&self, model: &ServedModel) -> bool {
+        let stage = stage_of(model);
+        self.stages.is_empty() || self.stages.iter().any(|shown| shown == stage)
+    }
+}
+
+fn stage_of(model: &ServedModel) -> &'static str {
+    match model.listing.deprecation_date {
+        Some(_) => DEPRECATED,
+        None => ACTIVE,
     }
 }
 
@@ -108,7 +136,8 @@ async fn list(state: &ApiState, context: &Context, parts: &Parts) -> Result<Resp
     let admission = admission.map_err(problem_of)?;
     let page = Page::read(parts.uri.query().unwrap_or_default())?;
     let models = state.service.permitted(&call).await;
-    let listed: Vec<&ServedModel> = models.iter().map(AsRef::as_ref).collect();
+    let models = models.iter().map(AsRef::as_ref);
+    let listed: Vec<&ServedModel> = models.filter(|model| page.shows(model)).collect();
     let (from, to) = bounds(&listed, &page)?;
     let rows = listed.get(from..to).unwrap_or_default();
     let id = |model: Option<&&ServedModel>| model.map(|model| model.listing.name.clone());
@@ -189,10 +218,7 @@ fn model_body(served: &ServedModel) -> Value {
         "id": listing.name,
         "display_name": listing.name,
         "created_at": written(listing.created),
-        "lifecycle": match deprecated {
-            Some(_) => "deprecated",
-            None => "active",
-        },
+        "lifecycle": stage_of(served),
         "deprecated_at": deprecated.map(at_midnight),
         "max_input_tokens": context,
         "max_tokens": context,

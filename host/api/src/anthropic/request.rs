@@ -245,7 +245,7 @@ fn prompt(mut reader: FieldReader, mut fields: RequestFields) -> Result<MessageC
     if let Some(management) = basics.context_management {
         check_edits(management.edits.unwrap_or_default(), &mut reader)?;
     }
-    let (conversation, continued) = messages.translate()?;
+    let (conversation, continued) = messages.translate(&mut reader)?;
     fields.model = basics.model;
     fields.prompt = Prompt::Chat(ChatPrompt {
         conversation,

@@ -111,6 +111,7 @@ pub(super) async fn embed(
                     error,
                     ServiceError::QueueFull { .. }
                         | ServiceError::TenantQueueFull { .. }
+                        | ServiceError::Overloaded { .. }
                         | ServiceError::Model(_)
                 );
                 attempts += 1;

@@ -7,7 +7,6 @@ use mortise_retrieval::{Attribute, Attributes, Chunk, Filter, Query, Weights};
 use mortise_service::{EmbeddingInput, EmbeddingRequest, PromptUse, ScoreRequest};
 use serde_json::{Value, json};
 
-use super::ingest::chunk_id;
 use super::limits::{MAX_SEARCH_TEXT, RERANKED};
 use super::read;
 use super::stored::Collection;
@@ -19,6 +18,8 @@ use crate::stored::store_problem;
 #[derive(Debug, Clone)]
 pub(crate) struct Search {
     pub(crate) text: String,
+    /// Texts that are searched for in its place.
+    pub(crate) queries: Vec<String>,
     pub(crate) weights: Weights,
     /// Results at most.
     pub(crate) most: usize,
@@ -56,18 +57,11 @@ pub(crate) async fn find(
     param: &str,
 ) -> Result<Vec<Found>, Problem> {
     check_text(&search.text, param)?;
-    let made = embed(
-        state,
-        context,
-        route,
-        parts,
-        question(collection, &search.text),
-    )
-    .await?;
-    let vector = made.vectors.into_iter().next().unwrap_or_default();
+    let asked = questions(collection, &search.queries);
+    let made = embed(state, context, route, parts, asked).await?;
     let (most, model) = (search.most, search.rerank.clone());
     let query = search.text.clone();
-    let mut found = nearest(state, collection, search, vector).await?;
+    let mut found = nearest_of_all(state, collection, search, made.vectors).await?;
     if let Some(request) = model.and_then(|model| ranking(model, query, &found)) {
         let made = score(state, context, route, parts, request).await?;
         reorder(&mut found, &made.values, most);
@@ -75,11 +69,12 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// The request for the vector of a text that is searched for.
-pub(super) fn question(collection: &Collection, text: &str) -> EmbeddingRequest {
+/// The request for the vectors of texts that are searched for.
+pub(super) fn questions(collection: &Collection, texts: &[String]) -> EmbeddingRequest {
+    let inputs = texts.iter().map(|text| EmbeddingInput::Text(text.clone()));
     EmbeddingRequest {
         model: collection.model.clone(),
-        inputs: vec![EmbeddingInput::Text(text.to_owned())],
+        inputs: inputs.collect(),
         dimensions: None,
         truncate: true,
         prompt: match collection.prompted {
@@ -129,13 +124,43 @@ pub(super) fn check_text(text: &str, param: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Chunks of a collection that a search with the vector of its text finds, best first.
-pub(super) async fn nearest(
+/// Chunks of a collection that a search for each of its queries finds, best first, with the vectors of the queries. A chunk
+/// that several find has the best of its scores.
+pub(super) async fn nearest_of_all(
     state: &ApiState,
     collection: &Collection,
-    search: Search,
+    mut search: Search,
+    vectors: Vec<Vec<f32>>,
+) -> Result<Vec<Found>, Problem> {
+    let most = candidates(&search);
+    let queries = std::mem::take(&mut search.queries);
+    let mut all: Vec<Found> = Vec::new();
+    for (query, vector) in queries.iter().zip(vectors) {
+        for chunk in nearest(state, collection, query, &search, vector).await? {
+            let there = |one: &&mut Found| (&one.file, one.start) == (&chunk.file, chunk.start);
+            match all.iter_mut().find(there) {
+                Some(one) if one.score >= chunk.score => {}
+                Some(one) => *one = chunk,
+                None => all.push(chunk),
+            }
+        }
+    }
+    if queries.len() > 1 {
+        all.sort_by(|one, other| other.score.total_cmp(&one.score));
+        all.truncate(most);
+    }
+    Ok(all)
+}
+
+/// Chunks of a collection that a search with the vector of a query finds, best first.
+async fn nearest(
+    state: &ApiState,
+    collection: &Collection,
+    text: &str,
+    search: &Search,
     vector: Vec<f32>,
 ) -> Result<Vec<Found>, Problem> {
+    let (text, search) = (text.to_owned(), search.clone());
     let (key, dimensions) = (&collection.space(), vector.len());
     let revision = super::revision(state, key).await?;
     let index = state
@@ -146,7 +171,7 @@ pub(super) async fn nearest(
         .await?;
     let hits = tokio::task::spawn_blocking(move || {
         let query = Query {
-            text: &search.text,
+            text: &text,
             vector: &vector,
             weights: search.weights,
             most: candidates(&search),
@@ -165,7 +190,10 @@ pub(super) async fn nearest(
     let mut found = Vec::new();
     for (document, number, score, similarity) in hits.await.map_err(failed)? {
         let parent = super::member_key(key, &document.id);
-        let item = state.store.item(parent, chunk_id(number as usize)).await;
+        let item = state
+            .store
+            .item(parent, read::chunk_id(number as usize))
+            .await;
         let item = item.map_err(store_problem)?;
         // A document may be removed meanwhile.
         let Some(chunk) = item.and_then(|item| Chunk::decode(&item.body)) else {

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use mortise_http::Problem;
 use mortise_retrieval::limits::{MAX_COLLECTION_CHUNKS, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_CHUNKS};
 use mortise_retrieval::{Chunk, Chunking, DocumentError, Span, text_of};
-use mortise_service::{Principal, ServedModel};
+use mortise_service::{ChunkSizes, PluginError, Principal, RequestId, ServedModel, ServiceError};
 use mortise_store::{Change, Item, StoreError};
 use serde_json::json;
 
 use super::embedding::{embed, embedder_of};
-use super::limits::INGEST_BATCH;
+use super::limits::{INGEST_BATCH, SAMPLE_BYTES};
+use super::retriever::{Asker, Retrieval};
 use super::stored::Member;
 use super::{Collections, read};
 use crate::contents::{key_of, piece};
+use crate::problem::problem_of;
 use crate::state::ApiState;
 
 /// End of an ingest that did not come to its own.
@@ -96,15 +98,9 @@ async fn steps(
     let _held = state.files.hold(file);
     let bytes = content(state, member).await?;
     let model = embedder_of(state, Some(member.model()), "model")?;
-    let (name, chunking) = (member.name().to_owned(), member.chunking());
-    let divided = tokio::task::spawn_blocking(move || divide(&name, bytes, &model, chunking)).await;
-    let (text, spans) = divided.map_err(|_| {
-        End::Failed(
-            "server_error",
-            "the document could not be divided".to_owned(),
-        )
-    })??;
-    let mut chunks = read::chunks(state, &member.key).await?;
+    let (text, spans) = divided(state, member, principal, bytes, &model).await?;
+    let chunks = read::chunks(state, &member.key).await?;
+    let mut chunks = go_on(state, member, &spans, chunks).await?;
     check_room(collections, member, spans.len()).await?;
     while chunks.len() < spans.len() {
         if *state.http.draining.borrow() {
@@ -155,14 +151,95 @@ async fn content(state: &ApiState, member: &Member) -> Result<Vec<u8>, End> {
     Ok(bytes)
 }
 
-/// The text of a document, and the places of its chunks. Blocks.
-fn divide(
-    name: &str,
+/// Chunks that are stored already, if they are those of these places: another retriever divides otherwise, and then what
+/// is stored is removed.
+async fn go_on(
+    state: &ApiState,
+    member: &mut Member,
+    spans: &[Span],
+    chunks: Vec<Chunk>,
+) -> Result<Vec<Chunk>, End> {
+    let place = |chunk: &Chunk| chunk.start as usize..chunk.end as usize;
+    let same = chunks.len() <= spans.len()
+        && chunks
+            .iter()
+            .zip(spans)
+            .all(|(chunk, span)| place(chunk) == *span);
+    if same {
+        return Ok(chunks);
+    }
+    still_there(state, member).await?;
+    member.object["progress"] = json!({"chunks_done": 0, "chunks_total": null});
+    let changes = vec![
+        Change::Delete(member.key.clone()),
+        Change::Put(member.record()),
+    ];
+    state.store.commit(changes).await?;
+    Ok(Vec::new())
+}
+
+/// The text of a document, and the places of its chunks.
+async fn divided(
+    state: &ApiState,
+    member: &Member,
+    principal: &Principal,
     bytes: Vec<u8>,
-    model: &ServedModel,
-    chunking: Chunking,
+    model: &Arc<ServedModel>,
 ) -> Result<(String, Vec<Span>), End> {
-    let (text, _) = text_of(name, bytes)?;
+    let (name, chunking) = (member.name().to_owned(), member.chunking());
+    let asked: RequestId = Arc::from(member.key.id.as_str());
+    let asker = Asker::of(&asked, principal);
+    let space = member.space();
+    let retrieval = Retrieval::kept(state, member.retriever(), &space.id, asker)?;
+    let embeds = Arc::clone(model);
+    let (text, format, sizes) = apart(move || {
+        let (text, format) = text_of(&name, bytes)?;
+        let sizes = sizes(&text, &embeds, chunking)?;
+        Ok((text, format, sizes))
+    })
+    .await?;
+    let mut own = None;
+    if let Some(retrieval) = retrieval.filter(Retrieval::chunks) {
+        let of = (member.name(), format);
+        let spans = retrieval.divide(of, &text, sizes).await;
+        own = spans.map_err(retriever_failed)?;
+    }
+    let embeds = Arc::clone(model);
+    apart(move || {
+        let spans = match own {
+            Some(spans) => fitting(&text, spans, &embeds, chunking)?,
+            None => divide(&text, &embeds, chunking)?,
+        };
+        checked(spans).map(|spans| (text, spans))
+    })
+    .await
+}
+
+/// The end of a document that a retriever could not divide.
+fn retriever_failed(error: PluginError) -> End {
+    let code = match error.fault.is_refusal() {
+        true => "invalid_file",
+        false => "retriever_failed",
+    };
+    let problem = problem_of(ServiceError::Plugin(error));
+    End::Failed(code, problem.text().to_owned())
+}
+
+/// Work that blocks.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, End> + Send + 'static,
+) -> Result<T, End> {
+    let failed = |_| {
+        End::Failed(
+            "server_error",
+            "the document could not be divided".to_owned(),
+        )
+    };
+    tokio::task::spawn_blocking(work).await.map_err(failed)?
+}
+
+/// Tokens of pieces of text, as a model counts them.
+fn counting(model: &ServedModel) -> Result<impl Fn(&str) -> usize, End> {
     let embedder = model
         .loaded
         .as_ref()
@@ -170,12 +247,61 @@ fn divide(
     let Some(embedder) = embedder else {
         return Err(End::Halted);
     };
-    let tokens = |piece: &str| {
+    Ok(move |piece: &str| {
         let encoded = embedder.tokenizer.encode_plain(piece);
         // What has no tokens counts by its bytes, of which none is more than a token.
         encoded.map_or(piece.len(), |ids| ids.len())
+    })
+}
+
+/// Size of chunks as a retriever is told it.
+fn sizes(text: &str, model: &ServedModel, chunking: Chunking) -> Result<ChunkSizes, End> {
+    let sample = text.get(..text.floor_char_boundary(SAMPLE_BYTES));
+    let sample = sample.unwrap_or_default();
+    let tokens = counting(model)?(sample).max(1);
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Ok(ChunkSizes {
+        max_tokens: number(chunking.tokens),
+        overlap_tokens: number(chunking.overlap),
+        about_bytes: number((sample.len() * chunking.tokens / tokens).max(1)),
+        max_chunks: number(MAX_DOCUMENT_CHUNKS),
+    })
+}
+
+/// The places of the chunks of a text.
+fn divide(text: &str, model: &ServedModel, chunking: Chunking) -> Result<Vec<Span>, End> {
+    Ok(mortise_retrieval::chunks(text, chunking, counting(model)?))
+}
+
+/// The chunks of a retriever without the white space around them. Those with more tokens than the model takes are divided.
+fn fitting(
+    text: &str,
+    spans: Vec<Span>,
+    model: &ServedModel,
+    chunking: Chunking,
+) -> Result<Vec<Span>, End> {
+    let count = counting(model)?;
+    let whole = Chunking {
+        overlap: 0,
+        ..chunking
     };
-    let spans = mortise_retrieval::chunks(&text, chunking, tokens);
+    let mut fitting = Vec::with_capacity(spans.len());
+    for span in spans {
+        let piece = text.get(span.clone()).unwrap_or_default();
+        let parts = match count(piece) > chunking.tokens {
+            true => mortise_retrieval::chunks(piece, whole, &count),
+            false => mortise_retrieval::without_blanks(piece)
+                .into_iter()
+                .collect(),
+        };
+        let parts = parts.into_iter();
+        fitting.extend(parts.map(|part| span.start + part.start..span.start + part.end));
+    }
+    Ok(fitting)
+}
+
+/// Refuse a document without chunks, and one of too many.
+fn checked(spans: Vec<Span>) -> Result<Vec<Span>, End> {
     match spans.len() {
         0 => Err(DocumentError::Empty.into()),
         chunks if chunks > MAX_DOCUMENT_CHUNKS => {
@@ -184,7 +310,7 @@ fn divide(
             );
             Err(End::Failed("invalid_file", message))
         }
-        _ => Ok((text, spans)),
+        _ => Ok(spans),
     }
 }
 
@@ -238,7 +364,7 @@ async fn store(
 ) -> Result<(), End> {
     let new = chunks.iter().enumerate().skip(first);
     let items = new.map(|(number, chunk)| Item {
-        id: chunk_id(number),
+        id: read::chunk_id(number),
         body: chunk.encode(),
     });
     member.object["progress"] = json!({"chunks_done": chunks.len(), "chunks_total": all});
@@ -259,9 +385,4 @@ async fn still_there(state: &ApiState, member: &Member) -> Result<(), End> {
         true => Ok(()),
         false => Err(End::Halted),
     }
-}
-
-/// Id of the chunk of a number.
-pub(super) fn chunk_id(number: usize) -> String {
-    format!("{number:06}")
 }

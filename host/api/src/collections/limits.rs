@@ -9,6 +9,9 @@ pub(super) const MAX_INGESTS: usize = 2;
 /// Chunks whose vectors are computed and stored together.
 pub(super) const INGEST_BATCH: usize = 32;
 
+/// Bytes at the beginning of a document by which a retriever is told the size of its tokens.
+pub(super) const SAMPLE_BYTES: usize = 16 * 1024;
+
 /// Bytes of the text of a search.
 pub(super) const MAX_SEARCH_TEXT: usize = 16 * 1024;
 

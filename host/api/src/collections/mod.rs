@@ -10,6 +10,7 @@ mod passages;
 mod ranking;
 mod read;
 mod reembed;
+mod retriever;
 mod search_tool;
 mod stored;
 mod turns;
@@ -33,8 +34,9 @@ pub(crate) use self::chunking::chunking_of;
 pub(crate) use self::embedding::{embedder_of, room_for_documents};
 pub(crate) use self::find::{Found, Search, find, shown_attributes};
 pub(crate) use self::limits::MAX_DOCUMENTS;
-pub(crate) use self::passages::{Budget, add_distinct, numbered};
+pub(crate) use self::passages::{Budget, add_distinct, between, numbered};
 pub(crate) use self::ranking::{Asked, Ranking, Rules};
+pub(crate) use self::retriever::{Asker, Retrieval, candidates};
 pub use self::search_tool::SearchTool;
 pub(crate) use self::search_tool::{FILE_SEARCH, FileSearch, HEADER, Searched};
 pub(crate) use self::stored::{

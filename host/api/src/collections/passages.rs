@@ -1,6 +1,6 @@
 //! Chunks as what a model reads: numbered, each once, within a budget of tokens.
 
-use mortise_service::Generator;
+use mortise_service::{Generator, Joint};
 
 use super::find::Found;
 use crate::state::ApiState;
@@ -21,6 +21,7 @@ const ANSWER_PART: usize = 4;
 const SEARCH_PART: usize = 2;
 
 /// Tokens that documents may take.
+#[derive(Clone)]
 pub(crate) struct Budget {
     left: usize,
     generator: Option<Generator>,
@@ -48,6 +49,11 @@ impl Budget {
         Self { left, ..budget }
     }
 
+    /// Tokens that there is room for.
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
     /// No room yet, and the tokens of the model's context, where they are known.
     fn empty(state: &ApiState, model: &str) -> (Self, Option<usize>) {
         let model = state.service.model(model).ok();
@@ -58,7 +64,7 @@ impl Budget {
     }
 
     /// Tokens of a text.
-    fn tokens(&self, text: &str) -> usize {
+    pub(super) fn tokens(&self, text: &str) -> usize {
         let tokenizer = match &self.generator {
             Some(Generator::Tokens(tokens)) => Some(&tokens.tokenizer),
             Some(Generator::Rendered(rendered)) => Some(&rendered.tokenizer),
@@ -89,6 +95,14 @@ pub(crate) fn add_distinct(used: &mut Vec<Found>, found: Vec<Found>, budget: &mu
 pub(super) fn same(one: &Found, other: &Found) -> bool {
     let within = one.start <= other.start && other.end <= one.end;
     one.text == other.text || (one.file == other.file && within)
+}
+
+/// The line between two chunks that stand behind each other.
+pub(crate) fn between(joint: Joint) -> &'static str {
+    match joint {
+        Joint::BlankLine => "",
+        Joint::Rule => "---\n\n",
+    }
 }
 
 /// A chunk as models read it.

@@ -99,6 +99,7 @@ impl Rules {
     /// The search for a text.
     pub(crate) fn search(&self, text: String) -> Search {
         Search {
+            queries: vec![text.clone()],
             text,
             weights: self.weights,
             most: self.most,

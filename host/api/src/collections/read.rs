@@ -49,3 +49,8 @@ pub(super) async fn chunks(state: &ApiState, document: &Key) -> Result<Vec<Chunk
         }
     }
 }
+
+/// Id of the chunk of a number.
+pub(super) fn chunk_id(number: usize) -> String {
+    format!("{number:06}")
+}

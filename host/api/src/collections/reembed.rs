@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::embedding::{embed, embedder_of, room_for_documents};
-use super::ingest::{End, chunk_id};
+use super::ingest::End;
 use super::limits::{ATTEMPTS, INGEST_BATCH, PAGE};
 use super::stored::{Collection, Member, Next, change, load, members, space};
 use super::{Collections, member_key, read};
@@ -256,7 +256,7 @@ async fn chunks(
                     ..chunk.clone()
                 };
                 Item {
-                    id: chunk_id(there + at),
+                    id: read::chunk_id(there + at),
                     body: chunk.encode(),
                 }
             });

@@ -15,9 +15,10 @@ use mortise_service::{
 use mortise_store::Page;
 use serde_json::{Value, json};
 
-use super::find::{Found, check_text, nearest, question, ranking, reorder};
+use super::find::{Found, Search, check_text, nearest_of_all, questions, ranking, reorder};
 use super::passages::{Budget, add_distinct, numbered, same};
 use super::ranking::Rules;
+use super::retriever::{Asker, Retrieval};
 use super::stored::{Collection, collections, named};
 use crate::problem::problem_of;
 use crate::state::ApiState;
@@ -110,7 +111,12 @@ impl FileSearch {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn run(&self, caller: &ToolCaller, arguments: &str) -> Result<String, String> {
+    async fn run(
+        &self,
+        request: &RequestId,
+        caller: &ToolCaller,
+        arguments: &str,
+    ) -> Result<String, String> {
         let query = argument(&arguments_of(arguments)?, "query")?;
         let searched = Searched {
             query: query.clone(),
@@ -118,7 +124,14 @@ impl FileSearch {
         };
         self.lock().calls.insert(caller.call_id.clone(), searched);
         let said = |problem: Problem| problem.text().to_owned();
-        let found = find(&self.state, &self.stores, &self.rules, caller, query).await;
+        let asker = asker(request, caller);
+        let of = (&*self.stores, &self.rules);
+        let found = find(&self.state, of, caller, asker, &query).await;
+        let found = found.map_err(said)?;
+        let budget = self.lock().budget.clone();
+        let budget = budget.unwrap_or_else(|| Budget::of_searches(&self.state, &caller.model));
+        let of = (&*self.stores, self.rules.most);
+        let found = chosen(&self.state, of, asker, &query, found, &budget).await;
         let found = found.map_err(said)?;
         let mut seen = self.lock();
         let before = seen.used.len();
@@ -164,12 +177,12 @@ impl RunTool for FileSearch {
 
     fn call<'a>(
         &'a self,
-        _request: &'a RequestId,
+        request: &'a RequestId,
         caller: &'a ToolCaller,
         _name: &'a str,
         arguments: &'a str,
     ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
-        Box::pin(async move { Ok(answer(self.run(caller, arguments).await)) })
+        Box::pin(async move { Ok(answer(self.run(request, caller, arguments).await)) })
     }
 }
 
@@ -184,17 +197,27 @@ impl SearchTool {
         let _ = self.0.set(Arc::downgrade(state));
     }
 
-    async fn run(&self, caller: &ToolCaller, arguments: &str) -> Result<String, String> {
+    async fn run(
+        &self,
+        request: &RequestId,
+        caller: &ToolCaller,
+        arguments: &str,
+    ) -> Result<String, String> {
         let state = self.0.get().and_then(Weak::upgrade);
         let state = state.ok_or("the server does not search yet")?;
         let arguments = arguments_of(arguments)?;
         let query = argument(&arguments, "query")?;
-        let store = meant(&state, caller, arguments["collection"].as_str()).await?;
+        let stores = [meant(&state, caller, arguments["collection"].as_str()).await?];
         let rules = Rules::usual(SEARCH_RESULTS);
-        let found = find(&state, &[store], &rules, caller, query).await;
-        let found = found.map_err(|problem| problem.text().to_owned())?;
+        let said = |problem: Problem| problem.text().to_owned();
+        let asker = asker(request, caller);
+        let found = find(&state, (&stores, &rules), caller, asker, &query).await;
+        let found = found.map_err(said)?;
         let mut used = Vec::new();
         let mut budget = Budget::of_searches(&state, &caller.model);
+        let of = (&stores[..], rules.most);
+        let found = chosen(&state, of, asker, &query, found, &budget).await;
+        let found = found.map_err(said)?;
         add_distinct(&mut used, found, &mut budget);
         let hits: Vec<_> = (1..).zip(used).collect();
         Ok(text_of(&hits, 0))
@@ -229,12 +252,12 @@ impl RunTool for SearchTool {
 
     fn call<'a>(
         &'a self,
-        _request: &'a RequestId,
+        request: &'a RequestId,
         caller: &'a ToolCaller,
         _name: &'a str,
         arguments: &'a str,
     ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
-        Box::pin(async move { Ok(answer(self.run(caller, arguments).await)) })
+        Box::pin(async move { Ok(answer(self.run(request, caller, arguments).await)) })
     }
 }
 
@@ -302,29 +325,50 @@ fn principal(caller: &ToolCaller) -> Principal {
     }
 }
 
+/// The caller for a retriever.
+fn asker<'a>(request: &'a RequestId, caller: &'a ToolCaller) -> Asker<'a> {
+    Asker {
+        request,
+        subject: &caller.subject,
+        tenant: caller.tenant.as_deref(),
+    }
+}
+
 /// Chunks of all of the collections that a search finds, best first.
 async fn find(
     state: &ApiState,
-    stores: &[Collection],
-    rules: &Rules,
+    (stores, rules): (&[Collection], &Rules),
     caller: &ToolCaller,
-    query: String,
+    asker: Asker<'_>,
+    query: &str,
 ) -> Result<Vec<Found>, Problem> {
-    let mut vectors: HashMap<(&str, bool), Vec<f32>> = HashMap::new();
+    let mut vectors: HashMap<(&str, bool, String), Vec<f32>> = HashMap::new();
     let mut all = Vec::new();
     for store in stores {
-        let model = (store.model.as_str(), store.prompted);
-        let vector = match vectors.get(&model) {
-            Some(vector) => vector.clone(),
-            None => vector_of(state, store, caller, &query).await?,
+        let queries = match Retrieval::of(state, store, asker)? {
+            Some(retrieval) => retrieval.queries(query).await?,
+            None => vec![query.to_owned()],
         };
-        vectors.insert(model, vector.clone());
-        all.extend(nearest(state, store, rules.search(query.clone()), vector).await?);
+        let key = |text: &String| (store.model.as_str(), store.prompted, text.clone());
+        let new: Vec<String> = queries
+            .iter()
+            .filter(|text| !vectors.contains_key(&key(text)))
+            .cloned()
+            .collect();
+        let made = vectors_of(state, store, caller, &new).await?;
+        vectors.extend(new.iter().map(key).zip(made));
+        let of = queries.iter().map(|text| vectors.get(&key(text)).cloned());
+        let of = of.map(Option::unwrap_or_default).collect();
+        let search = Search {
+            queries,
+            ..rules.search(query.to_owned())
+        };
+        all.extend(nearest_of_all(state, store, search, of).await?);
     }
     all.sort_by(|one, other| other.score.total_cmp(&one.score));
     if let Some(model) = &rules.rerank {
         all.truncate(MAX_RESULTS);
-        if let Some(request) = ranking(model.clone(), query, &all) {
+        if let Some(request) = ranking(model.clone(), query.to_owned(), &all) {
             let made = state.service.score(&call(caller), request).await;
             let made = made.map_err(problem_of)?;
             reorder(&mut all, &made.values, rules.most);
@@ -335,17 +379,38 @@ async fn find(
     Ok(all)
 }
 
-/// The vector of a query. The request that it belongs to was admitted before.
-async fn vector_of(
+/// Passages that the retriever of the collection chooses of what was found, where there is one of each.
+async fn chosen(
+    state: &ApiState,
+    (stores, most): (&[Collection], usize),
+    asker: Asker<'_>,
+    query: &str,
+    found: Vec<Found>,
+    budget: &Budget,
+) -> Result<Vec<Found>, Problem> {
+    let [store] = stores else {
+        return Ok(found);
+    };
+    let Some(retrieval) = Retrieval::of(state, store, asker)? else {
+        return Ok(found);
+    };
+    let made = retrieval.assemble(query, &found, most, budget).await?;
+    Ok(made.map_or(found, |(chosen, _)| chosen))
+}
+
+/// The vectors of queries. The request that they belong to was admitted before.
+async fn vectors_of(
     state: &ApiState,
     store: &Collection,
     caller: &ToolCaller,
-    query: &str,
-) -> Result<Vec<f32>, Problem> {
+    queries: &[String],
+) -> Result<Vec<Vec<f32>>, Problem> {
+    if queries.is_empty() {
+        return Ok(Vec::new());
+    }
     let call = call(caller);
-    let made = state.service.embed(&call, question(store, query)).await;
-    let vectors = made.map_err(problem_of)?.vectors;
-    Ok(vectors.into_iter().next().unwrap_or_default())
+    let made = state.service.embed(&call, questions(store, queries)).await;
+    Ok(made.map_err(problem_of)?.vectors)
 }
 
 /// A call for a caller that was admitted before.

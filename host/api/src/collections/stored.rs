@@ -167,6 +167,11 @@ impl Collection {
     pub(crate) fn id(&self) -> &str {
         &self.key.id
     }
+
+    /// Name of its own retriever.
+    pub(crate) fn retriever(&self) -> Option<&str> {
+        self.object["retriever"].as_str()
+    }
 }
 
 /// The part of a document's record that clients do not see.
@@ -181,6 +186,9 @@ struct Inner {
     /// True if the model's instruction for documents is used.
     #[serde(default)]
     prompted: bool,
+    /// Name of the retriever of its collection when it was attached, if that had one of its own.
+    #[serde(default)]
+    retriever: Option<String>,
     /// The attempt of the document whose chunks it has with other vectors.
     #[serde(default)]
     copied: Option<String>,
@@ -231,6 +239,7 @@ impl Member {
                 tenant: principal.tenant.clone(),
                 attempt: uuid::Uuid::new_v4().simple().to_string(),
                 prompted: collection.prompted,
+                retriever: collection.retriever().map(str::to_owned),
                 copied: None,
             },
         }
@@ -248,6 +257,7 @@ impl Member {
             tenant: next.tenant.clone(),
             attempt: uuid::Uuid::new_v4().simple().to_string(),
             prompted: true,
+            retriever: self.inner.retriever.clone(),
             copied: Some(self.inner.attempt.clone()),
         };
         copy
@@ -306,6 +316,11 @@ impl Member {
 
     pub(crate) fn model(&self) -> &str {
         &self.inner.model
+    }
+
+    /// Name of the retriever that divides it, if its collection has one of its own.
+    pub(super) fn retriever(&self) -> Option<&str> {
+        self.inner.retriever.as_deref()
     }
 
     pub(crate) fn prompted(&self) -> bool {

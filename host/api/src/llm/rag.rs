@@ -10,7 +10,7 @@ use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, append_headers, json_response};
 use mortise_retrieval::Weights;
 use mortise_retrieval::limits::MAX_RESULTS;
-use mortise_service::{Capability, RequestFields};
+use mortise_service::{Capability, Joint, RequestFields};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -18,11 +18,14 @@ use super::answer::{Spoken, milliseconds, whole};
 use super::inference::{DEFAULT_MAX_TOKENS, chat, renamed, sole};
 use super::sources::{messages, sources};
 use super::{Llm, RAG};
-use crate::collections::{Budget, Search, add_distinct, find, named};
-use crate::fields::{FieldPath, FieldReader, Fields, missing, words};
+use crate::collections::{
+    Asker, Budget, Collection, Found, Retrieval, Search, add_distinct, candidates, find, named,
+};
+use crate::fields::{FieldPath, FieldReader, Fields, missing};
 use crate::receive::{Received, receive};
 use crate::start::start;
-use crate::stored::account;
+use crate::state::ApiState;
+use crate::stored::caller;
 use crate::stream::stream_response;
 use crate::unsupported::Unsupported;
 
@@ -35,12 +38,8 @@ const USUAL_SIMILARITY: f64 = 0.8;
 /// Text of the answer where no chunk is similar enough.
 const NOTHING: &str = "not in the documents";
 
-words! {
-    /// Way in which chunks become a context.
-    Assembly {
-        Concat = "concat",
-    }
-}
+/// The server's own way to put chunks together.
+const CONCAT: &str = "concat";
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
@@ -53,8 +52,8 @@ struct RagFields {
     lora_adapter: Option<String>,
     max_tokens: Option<u32>,
     temperature: Option<f64>,
-    #[allow(dead_code, reason = "there is one way")]
-    context_assembly: Option<Assembly>,
+    /// `concat`, or the name of a retriever.
+    context_assembly: Option<String>,
     /// An extension.
     stream: Option<bool>,
     /// Model that scores what was found; an extension.
@@ -78,7 +77,7 @@ pub(super) async fn rag(
         parts,
         object,
         reserved,
-        account: known,
+        ..
     } = receive(state, &context, RAG, request).await?;
     let mut reader = FieldReader::new(object, Unsupported::Refuse);
     let fields: RagFields = reader.read()?;
@@ -86,18 +85,19 @@ pub(super) async fn rag(
     let (most, least) = bounds(&fields)?;
     let model = fields.model.or_else(|| sole(state, Capability::Generate));
     let model = model.ok_or_else(|| missing(&FieldPath::from("model")))?;
-    let owner = account(state, &context, RAG, &parts, known).await?;
-    let of = named(state, &owner, &fields.collection).await?;
-    let asker = (&context, RAG, &parts);
-    let search = search(&fields.query, most, fields.rerank);
-    let found = find(state, asker, &of, search, "query").await?;
+    let caller = caller(state, &context, RAG, "POST", &parts).await?;
+    let of = named(state, &caller.owner, &fields.collection).await?;
+    let asker = Asker::of(&context.id, caller.principal());
+    let ways = Ways::of(state, &of, asker, fields.context_assembly.as_deref())?;
+    let search = ways.search(&fields.query, most, fields.rerank).await?;
+    let found = find(state, (&context, RAG, &parts), &of, search, "query").await?;
     let (retrieved, time) = (found.len(), milliseconds(began));
     let similar = found
         .into_iter()
         .filter(|hit| f64::from(hit.similarity) >= least);
-    let mut budget = Budget::of(state, &model, fields.max_tokens, &fields.query);
-    let mut used = Vec::new();
-    add_distinct(&mut used, similar.collect(), &mut budget);
+    let budget = Budget::of(state, &model, fields.max_tokens, &fields.query);
+    let similar = similar.collect();
+    let (used, joint) = ways.context(&fields.query, similar, most, budget).await?;
     let figures = vec![
         ("documents_retrieved", json!(retrieved)),
         ("documents_used", json!(used.len())),
@@ -112,7 +112,7 @@ pub(super) async fn rag(
     let asked = RequestFields {
         model,
         lora_adapter: fields.lora_adapter.clone(),
-        prompt: chat(messages(&fields.query, &used))?,
+        prompt: chat(messages(&fields.query, &used, joint))?,
         max_tokens: Some(fields.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
         max_tokens_fit: fields.max_tokens.is_none(),
         temperature: fields.temperature,
@@ -135,16 +135,83 @@ pub(super) async fn rag(
     Ok(response)
 }
 
-/// The search for a question.
-fn search(query: &str, most: usize, rerank: Option<String>) -> Search {
-    Search {
-        text: query.to_owned(),
-        weights: Weights::default(),
-        most,
-        filter: None,
-        least_similarity: None,
-        diversity: None,
-        rerank,
+/// Retrievers of a request: that of the collection, which rewrites, and that which puts the context together.
+struct Ways {
+    rewrites: Option<Retrieval>,
+    assembles: Option<Retrieval>,
+}
+
+impl Ways {
+    /// The retrievers of a collection, or those that a request names.
+    fn of(
+        state: &ApiState,
+        of: &Collection,
+        asker: Asker<'_>,
+        wanted: Option<&str>,
+    ) -> Result<Self, Problem> {
+        let assembles = match wanted {
+            Some(CONCAT) => None,
+            Some(name) => {
+                let param = "context_assembly";
+                let named = Retrieval::named(state, name, of.id(), asker, param)?;
+                if !named.assembles() {
+                    let message = format!("`{param}`: the retriever `{name}` chooses no passages");
+                    return Err(Problem::invalid(param, message));
+                }
+                Some(named)
+            }
+            None => Retrieval::of(state, of, asker)?.filter(Retrieval::assembles),
+        };
+        Ok(Self {
+            rewrites: Retrieval::of(state, of, asker)?,
+            assembles,
+        })
+    }
+
+    /// The search for a question. Where some of what it finds are chosen, it finds more of them.
+    async fn search(
+        &self,
+        query: &str,
+        most: usize,
+        rerank: Option<String>,
+    ) -> Result<Search, Problem> {
+        let queries = match &self.rewrites {
+            Some(retrieval) => retrieval.queries(query).await?,
+            None => vec![query.to_owned()],
+        };
+        Ok(Search {
+            text: query.to_owned(),
+            queries,
+            weights: Weights::default(),
+            most: match self.assembles {
+                Some(_) => candidates(most),
+                None => most,
+            },
+            filter: None,
+            least_similarity: None,
+            diversity: None,
+            rerank,
+        })
+    }
+
+    /// The passages of the context, and what stands between them.
+    async fn context(
+        &self,
+        query: &str,
+        mut found: Vec<Found>,
+        most: usize,
+        mut budget: Budget,
+    ) -> Result<(Vec<Found>, Joint), Problem> {
+        if let Some(retrieval) = &self.assembles {
+            let made = retrieval.assemble(query, &found, most, &budget).await?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+            found.truncate(most);
+        }
+        let mut used = Vec::new();
+        add_distinct(&mut used, found, &mut budget);
+        Ok((used, Joint::default()))
     }
 }
 

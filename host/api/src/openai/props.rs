@@ -44,7 +44,9 @@ pub(super) async fn slots(
     let (found, added) = find(&state, &context, SLOTS, &headers, &query).await?;
     let loaded = loaded(&found)?;
     let load = loaded.model.load();
-    if wants_idle && load.running >= load.max_running {
+    // A model without slots takes whatever comes.
+    let slots = load.max_running;
+    if wants_idle && slots > 0 && load.running >= slots {
         let message = "all slots of the model are busy; retry later";
         let status = StatusCode::SERVICE_UNAVAILABLE;
         return Err(Problem::new(status, "no_slot", message));

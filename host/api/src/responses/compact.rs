@@ -22,7 +22,7 @@ use super::items::{of_input, sealed};
 use super::messages::conversation;
 use super::{COMPACT, history};
 use crate::answering::Answering;
-use crate::fields::{FieldPath, FieldReader, Fields, missing, refused_fields};
+use crate::fields::{FieldPath, FieldReader, Fields, missing, words};
 use crate::hints;
 use crate::ids::{Ids, now};
 use crate::ignored::add_headers;
@@ -49,15 +49,36 @@ struct Basics {
     instructions: Option<String>,
     previous_response_id: Option<String>,
     prompt_cache_key: Option<String>,
+    prompt_cache_options: Option<Value>,
     prompt_cache_retention: Option<String>,
     service_tier: Option<String>,
+    image: Option<Images>,
 }
 
-refused_fields! {
-    /// Fields of OpenAI that cannot be honoured.
-    Refused {
-        prompt_cache_options: "prefixes are cached without options",
-        image: "images are given to the model as they are",
+/// Treatment of images.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct Images {
+    context_compression: Option<Compression>,
+}
+
+words! {
+    /// Compression of images, which are given to the model as they are.
+    Compression {
+        Auto = "auto",
+        Enabled = "enabled",
+        Disabled = "disabled",
+    }
+}
+
+/// Refuse compression that a caller insists on.
+fn check_images(images: Option<Images>, reader: &mut FieldReader) -> Result<(), Problem> {
+    match images.and_then(|images| images.context_compression) {
+        None | Some(Compression::Auto | Compression::Disabled) => Ok(()),
+        Some(Compression::Enabled) => {
+            let path = FieldPath::from("image").key("context_compression");
+            reader.unsupported(&path, "images are given to the model as they are")
+        }
     }
 }
 
@@ -65,10 +86,7 @@ refused_fields! {
 pub(super) fn contract_fields(mode: Unsupported) -> Fields {
     let objects = json!({"type": "array", "items": {"type": "object"}});
     let input = json!({"anyOf": [{"type": "string"}, objects, {"type": "null"}]});
-    Fields::new(mode)
-        .with::<Basics>()
-        .refusing(Refused::REASONS)
-        .narrowed("input", input)
+    Fields::new(mode).with::<Basics>().narrowed("input", input)
 }
 
 /// A request, translated.
@@ -88,7 +106,7 @@ fn parse(
     hints::check(&object)?;
     let mut reader = FieldReader::new(object, mode);
     let basics: Basics = reader.read()?;
-    reader.read::<Refused>()?.refuse(&mut reader)?;
+    check_images(basics.image, &mut reader)?;
     check_tier(basics.service_tier.as_deref(), &mut reader)?;
     let path = FieldPath::from("input");
     let input = match basics.input {

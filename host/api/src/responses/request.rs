@@ -97,6 +97,7 @@ struct Basics {
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
     prompt_cache_key: Option<String>,
+    prompt_cache_options: Option<Value>,
     prompt_cache_retention: Option<String>,
     safety_identifier: Option<String>,
     user: Option<String>,

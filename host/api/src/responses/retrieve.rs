@@ -43,8 +43,9 @@ pub(super) async fn retrieve(
     let query = Query::of(&parts.uri, &known)?;
     let live = state.live.find(&caller.owner, &id);
     let record = stored(&state, &caller.owner, &id).await?;
+    // Clients send it with `stream=false`, too, where it selects nothing.
+    let after = query.number("starting_after")?;
     let mut response = if query.flag("stream")? {
-        let after = query.number("starting_after")?;
         let from = after.map_or(0, |after| after.saturating_add(1));
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let events = match live {
@@ -55,9 +56,6 @@ pub(super) async fn retrieve(
             None => kept_events(&state, &record.key, from).await?,
         };
         sse::response(events, state.http.heartbeat, Arc::clone(&context.record))
-    } else if query.get("starting_after").is_some() {
-        let problem = "`starting_after` needs `stream` to be true";
-        return Err(Problem::invalid("starting_after", problem));
     } else if live.is_some() {
         let mut response: Value = serde_json::from_slice(&record.body).unwrap_or_default();
         response["status"] = json!("in_progress");

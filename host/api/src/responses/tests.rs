@@ -19,7 +19,7 @@ fn with(field: &str, value: Value) -> Value {
 }
 
 #[test]
-fn mistakes_are_told_by_their_path() {
+fn feature_r2_mistakes_are_told_by_their_path() {
     let item = |item: Value| with("input", json!([{"role": "user", "content": "Hi"}, item]));
     for (body, param) in [
         (json!({"model": "m"}), "input"),

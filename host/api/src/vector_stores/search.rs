@@ -11,9 +11,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::SEARCH;
-use super::request::asked;
+use super::request::{Asked as Request, asked};
 use crate::collections::{
-    Asked as Options, Collections, Found, Ranking, Rules, collection, find, shown_attributes,
+    Asked as Options, Asker, Collection, Collections, Found, Ranking, Retrieval, Rules, collection,
+    find, shown_attributes,
 };
 use crate::fields::{FieldPath, FieldReader, Fields, Texts};
 use crate::unsupported::Unsupported;
@@ -43,13 +44,10 @@ pub(super) async fn search(
     Path(id): Path<String>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let request = asked(&collections, &context, SEARCH, request).await?;
-    let mut reader = FieldReader::new(request.object, Unsupported::Refuse);
+    let mut request = asked(&collections, &context, SEARCH, request).await?;
+    let object = std::mem::take(&mut request.object);
+    let mut reader = FieldReader::new(object, Unsupported::Refuse);
     let fields: SearchFields = reader.read()?;
-    if fields.rewrite_query == Some(true) {
-        let why = "queries are searched as they are written";
-        reader.unsupported(&"rewrite_query".into(), why)?;
-    }
     reader.finish(|_| false)?;
     let asked = Options {
         filters: fields.filters,
@@ -58,20 +56,43 @@ pub(super) async fn search(
     };
     let rules = Rules::of(asked, &FieldPath::default(), USUAL_RESULTS)?;
     let query = fields.query.0.join("\n");
-    let search = rules.search(query.clone());
+    let mut search = rules.search(query.clone());
     let owner = &request.caller.owner;
     let of = collection(&collections.api, owner, &id, "vector_store_id").await?;
+    if fields.rewrite_query == Some(true) {
+        search.queries = rewritten(&collections, &context, &request, &of, &query).await?;
+    }
+    let queries = search.queries.clone();
     let asker = (&context, SEARCH, &request.parts);
     let mut found = find(&collections.api, asker, &of, search, "query").await?;
     found.retain(|hit| rules.admits(hit.score));
     let body = json!({
         "object": "vector_store.search_results.page",
-        "search_query": [query],
+        "search_query": queries,
         "data": found.iter().map(row).collect::<Vec<_>>(),
         "has_more": false,
         "next_page": null,
     });
     Ok(request.caller.answer(&body))
+}
+
+/// The queries that the retriever of a collection makes of one.
+async fn rewritten(
+    collections: &Collections,
+    context: &Context,
+    request: &Request,
+    of: &Collection,
+    query: &str,
+) -> Result<Vec<String>, Problem> {
+    let asker = Asker::of(&context.id, request.caller.principal());
+    let retrieval = Retrieval::of(&collections.api, of, asker)?;
+    match retrieval.filter(Retrieval::rewrites) {
+        Some(retrieval) => retrieval.queries(query).await,
+        None => {
+            let why = "the vector store has no retriever that rewrites queries";
+            Err(Problem::unsupported("rewrite_query", why))
+        }
+    }
 }
 
 fn row(found: &Found) -> Value {

@@ -11,6 +11,8 @@ type VectorStore = {
   expires_at: null;
   /** An extension. */
   embedding_model: string;
+  /** The plugin that divides its documents, rewrites queries and chooses passages; an extension. */
+  retriever?: string | null;
   usage_bytes: integer;
   file_counts: {
     in_progress: integer;

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::files::{Attached, begin};
-use super::request::{asked, may_embed};
+use super::request::{Asked, asked, may_embed};
 use super::{STORE, STORES};
 use crate::collections::{
-    Collection, Collections, change, chunking_of, collection, collections as all, embedder_of,
-    members, room_for_documents,
+    Asker, Collection, Collections, Retrieval, change, chunking_of, collection, collections as all,
+    embedder_of, members, room_for_documents,
 };
 use crate::fields::{FieldReader, Fields};
 use crate::ids::{Ids, now};
@@ -40,6 +40,8 @@ struct CreateFields {
     metadata: Option<Map<String, Value>>,
     /// Public name of a model; an extension.
     embedding_model: Option<String>,
+    /// Name of a retriever; an extension.
+    retriever: Option<String>,
     expires_after: Option<Value>,
 }
 
@@ -48,6 +50,8 @@ struct CreateFields {
 struct UpdateFields {
     name: Option<String>,
     metadata: Option<Map<String, Value>>,
+    /// Name of a retriever, or an empty text for none; an extension.
+    retriever: Option<String>,
     expires_after: Option<Value>,
 }
 
@@ -93,6 +97,7 @@ pub(super) async fn create(
     let mut ids = Ids::of(&request.parts);
     let created = now();
     let key = Key::new(&owner, Kind::VectorStore, ids.make("vs_"));
+    let retriever = retriever(&collections, &context, &request, fields.retriever)?;
     let object = json!({
         "id": key.id,
         "object": "vector_store",
@@ -104,6 +109,7 @@ pub(super) async fn create(
         "expires_after": null,
         "expires_at": null,
         "embedding_model": model.listing.name,
+        "retriever": retriever,
     });
     let made = Collection::new(key, created, object, &model.listing.name);
     let change = Change::Put(made.record());
@@ -166,15 +172,21 @@ pub(super) async fn update(
     Path(id): Path<String>,
     request: HttpRequest<Body>,
 ) -> Handled {
-    let request = asked(&collections, &context, STORE, request).await?;
-    let mut reader = FieldReader::new(request.object, Unsupported::Refuse);
+    let mut request = asked(&collections, &context, STORE, request).await?;
+    let object = std::mem::take(&mut request.object);
+    let mut reader = FieldReader::new(object, Unsupported::Refuse);
     let fields: UpdateFields = reader.read()?;
     no_expiry(fields.expires_after.as_ref(), &mut reader)?;
     reader.finish(|_| false)?;
     let state = &collections.api;
     let found = collection(state, &request.caller.owner, &id, "vector_store_id").await?;
     let name = fields.name.map(|name| named(Some(name))).transpose()?;
+    let changes = fields.retriever.is_some();
+    let retriever = retriever(&collections, &context, &request, fields.retriever)?;
     let changed = change(state, &found.key, |of| {
+        if changes {
+            of.object["retriever"] = json!(retriever);
+        }
         if let Some(name) = &name {
             of.object["name"] = json!(name);
         }
@@ -201,6 +213,21 @@ pub(super) async fn delete(
     collections.drop_collection(&found).await?;
     let body = json!({"id": id, "object": "vector_store.deleted", "deleted": true});
     Ok(caller.answer(&body))
+}
+
+/// The retriever that a body names, which must be there; `None` of an empty text.
+fn retriever(
+    collections: &Collections,
+    context: &Context,
+    request: &Asked,
+    name: Option<String>,
+) -> Result<Option<String>, Problem> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    let asker = Asker::of(&context.id, request.caller.principal());
+    Retrieval::named(&collections.api, &name, "", asker, "retriever")?;
+    Ok(Some(name))
 }
 
 fn named(name: Option<String>) -> Result<String, Problem> {

@@ -76,6 +76,7 @@ fn binding() -> Binding {
             name: "cost".to_owned(),
             architecture: "qwen2".to_owned(),
             chat_template: Some(TEMPLATE.to_owned()),
+            response_template: None,
             bos_token: String::new(),
             eos_token: "<|im_end|>".to_owned(),
             control_tokens: [(0, "<|im_start|>"), (1, "<|im_end|>")].map(control).into(),

@@ -1,13 +1,18 @@
-//! `mortise config check`: what is wrong with a configuration, and with what it names on this machine.
+//! `mortise config check`: problems of a configuration and of what it names on this machine, and the changes that it
+//! would bring to a running server.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use mortise_child::Children;
 use mortise_config::{Config, ConfigError, Overrides};
-use mortise_harness::print;
+use mortise_harness::{print, print_json};
 use mortise_models::{DeviceChoice, ModelConfig};
+use serde_json::{Value, json};
 
+use crate::admin_args::Against;
+use crate::admin_client::AdminClient;
 use crate::doors::Certificates;
 
 /// Print a router's file as a configuration.
@@ -52,6 +57,58 @@ pub(crate) fn check(files: &[PathBuf]) -> Result<(), ConfigError> {
         ));
     }
     Ok(())
+}
+
+/// Say what a reload with these files would change on a running server.
+///
+/// # Errors
+/// When the server does not answer, or finds the settings wrong where it runs.
+pub(crate) fn compare(url: &str, against: &Against, files: &[PathBuf]) -> anyhow::Result<()> {
+    let settings = mortise_config::merged_text(files)?;
+    let server = AdminClient::of_comparison(url, against, files)?;
+    let body = json!({"settings": settings});
+    let changes = server.post("/v1/admin/settings/check", &body)?;
+    match against.json {
+        true => print_json(&changes),
+        false => print(&told(&changes)),
+    }
+}
+
+/// Changes in lines.
+fn told(changes: &Value) -> String {
+    let list = |key: &str| {
+        let names = changes[key].as_array().map_or(&[][..], Vec::as_slice);
+        names
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let mut lines = String::new();
+    for (key, about) in [
+        ("added", "models added:"),
+        ("removed", "models removed:"),
+        ("updated", "models updated:"),
+        ("reload_keys", "taken by a reload:"),
+        ("restart_keys", "taken by a restart:"),
+    ] {
+        let names = list(key);
+        if !names.is_empty() {
+            let _ = writeln!(lines, "{about:19} {names}");
+        }
+    }
+    for conflict in changes["conflicts"].as_array().into_iter().flatten() {
+        let text = |key: &str| conflict[key].as_str().unwrap_or_default().to_owned();
+        let (model, state, change) = (text("model"), text("state"), text("change"));
+        let _ = writeln!(
+            lines,
+            "a reload is refused: {model} is {state} and would be {change}; unload it first"
+        );
+    }
+    match lines.is_empty() {
+        true => "the configuration is right, and the server has it\n".to_owned(),
+        false => format!("the configuration is right; on the server it would change:\n{lines}"),
+    }
 }
 
 /// Look for what a model needs; an error has the key and the problem.

@@ -56,12 +56,86 @@ pub(crate) fn run(command: ModelsCommand) -> anyhow::Result<()> {
             let report = AdminClient::of(&server)?.post("/v1/admin/models/rescan", &json!({}))?;
             print(&changes(&report))
         }
+        ModelsCommand::Queues { server, json } => {
+            let queues = AdminClient::of(&server)?.get("/v1/admin/queues")?;
+            match json {
+                true => print_json(&queues),
+                false => print(&queue_table(&queues)),
+            }
+        }
         ModelsCommand::Unload { model, server } => {
             let row =
                 AdminClient::of(&server)?.post("/v1/models/unload", &json!({"model": model}))?;
             print(&format!("{model} is {}\n", text(&row["runtime_state"])))
         }
     }
+}
+
+/// Queues in columns, a line for each tenant of a model and one for all of them.
+fn queue_table(queues: &Value) -> String {
+    let models = queues["data"].as_array().map_or(&[][..], Vec::as_slice);
+    let cells = |model: &str, tenant: &str, row: &Value| {
+        let number = |key: &str| match &row[key] {
+            Value::Null => "-".to_owned(),
+            value => value.to_string(),
+        };
+        let keys = [
+            "weight",
+            "entitled",
+            "running",
+            "waiting",
+            "preempted",
+            "computed_tokens",
+            "waited_ms_mean",
+        ];
+        let mut cells = vec![model.to_owned(), tenant.to_owned()];
+        cells.extend(keys.map(number));
+        cells
+    };
+    let head = [
+        "MODEL",
+        "ACCOUNT",
+        "WEIGHT",
+        "ENTITLED",
+        "RUNNING",
+        "WAITING",
+        "PREEMPTED",
+        "TOKENS",
+        "WAITED MS",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for model in models {
+        let name = text(&model["model"]);
+        let mut all = cells(name, "(all)", model);
+        // The batch as a whole is what tenants are entitled to parts of.
+        all[3] = model["max_running"].to_string();
+        rows.push(all);
+        for tenant in model["tenants"].as_array().into_iter().flatten() {
+            rows.push(cells(
+                name,
+                tenant["account"].as_str().unwrap_or("(none)"),
+                tenant,
+            ));
+        }
+    }
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut lines = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match column {
+            0 | 1 => format!("{cell:width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        let _ = writeln!(lines, "{}", cells.collect::<Vec<_>>().join("  "));
+    }
+    lines
 }
 
 /// Report of a rescan, a line for each model and file.

@@ -1,11 +1,14 @@
 //! Conversions of what has not changed, between the types of the contract and the host's own.
 
+use std::ops::Range;
+
 use super::bindings::v0_3::mortise::plugin::{
-    chat_template as template, grammar, guardrail, output_parser as parser, tool, types,
+    chat_template as template, grammar, guardrail, output_parser as parser, retriever, tool, types,
 };
 use crate::{
-    AnswerPart, Fault, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict, MatchStatus,
-    MatchStep, ParserEvent, ParserSetup, ParserTraits, Refusal, RenderedPrompt, Segment,
+    AnswerPart, Assembly, ChunkSizes, Fault, Finish, GrammarSource, GuardContext, GuardTraits,
+    GuardVerdict, Joint, MatchStatus, MatchStep, ParserEvent, ParserSetup, ParserTraits, Passage,
+    PassageBudget, Refusal, RenderedPrompt, RetrieverContext, RetrieverTraits, Segment, SourceText,
     TemplateInput, ToolAnswer, ToolCaller, ToolChoice,
 };
 
@@ -192,5 +195,79 @@ pub(crate) fn guard_verdict(verdict: guardrail::Verdict) -> GuardVerdict {
             code: refusal.code,
             message: refusal.message,
         }),
+    }
+}
+
+pub(crate) fn retriever_traits(traits: retriever::Traits) -> RetrieverTraits {
+    RetrieverTraits {
+        chunk: traits.chunk,
+        rewrite: traits.rewrite,
+        assemble: traits.assemble,
+    }
+}
+
+pub(crate) fn retriever_context(
+    request_id: &str,
+    context: &RetrieverContext,
+) -> retriever::Context {
+    retriever::Context {
+        request_id: request_id.to_owned(),
+        collection: context.collection.clone(),
+        subject: context.subject.clone(),
+        tenant: context.tenant.clone(),
+    }
+}
+
+pub(crate) fn source_text(document: SourceText) -> retriever::Document {
+    retriever::Document {
+        name: document.name,
+        media_type: document.media_type,
+        text: document.text,
+    }
+}
+
+pub(crate) fn chunk_sizes(sizes: ChunkSizes) -> retriever::Sizes {
+    retriever::Sizes {
+        max_tokens: sizes.max_tokens,
+        overlap_tokens: sizes.overlap_tokens,
+        about_bytes: sizes.about_bytes,
+        max_chunks: sizes.max_chunks,
+    }
+}
+
+pub(crate) fn spans(spans: Vec<retriever::Span>) -> Vec<Range<usize>> {
+    let spans = spans.into_iter();
+    spans
+        .map(|span| span.start as usize..span.end as usize)
+        .collect()
+}
+
+pub(crate) fn candidates(passages: &[Passage]) -> Vec<retriever::Candidate> {
+    let candidates = passages.iter().map(|passage| retriever::Candidate {
+        document: passage.document.clone(),
+        start: passage.place.start,
+        end: passage.place.end,
+        text: passage.text.clone(),
+        score: passage.score,
+        similarity: passage.similarity,
+        tokens: passage.tokens,
+    });
+    candidates.collect()
+}
+
+pub(crate) fn passage_budget(budget: PassageBudget) -> retriever::Budget {
+    retriever::Budget {
+        passages: budget.passages,
+        tokens: budget.tokens,
+    }
+}
+
+pub(crate) fn assembly(assembly: retriever::Assembly) -> Assembly {
+    Assembly {
+        chosen: assembly.chosen,
+        joint: match assembly.joint {
+            retriever::Joint::BlankLine => Joint::BlankLine,
+            retriever::Joint::Rule => Joint::Rule,
+        },
     }
 }

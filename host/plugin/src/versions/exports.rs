@@ -107,3 +107,24 @@ exports!(
             = fallible("[method]session.close"),
     }
 );
+
+exports!(
+    /// Functions of `retriever`.
+    RetrieverExports: Retriever {
+        describe: TypedFunc<(), (wit::retriever::Traits,)> = typed("describe"),
+        chunk: Fallible<
+            (&'static wit::retriever::Context, &'static wit::retriever::Document, wit::retriever::Sizes),
+            Vec<wit::retriever::Span>,
+        > = fallible("chunk"),
+        rewrite: Fallible<(&'static wit::retriever::Context, &'static str), Vec<String>> = fallible("rewrite"),
+        assemble: Fallible<
+            (
+                &'static wit::retriever::Context,
+                &'static str,
+                &'static [wit::retriever::Candidate],
+                wit::retriever::Budget,
+            ),
+            wit::retriever::Assembly,
+        > = fallible("assemble"),
+    }
+);

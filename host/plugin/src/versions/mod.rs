@@ -10,6 +10,7 @@ mod policy;
 
 pub(crate) use bindings::v0_3::mortise::plugin as wit;
 pub(crate) use exports::{
-    ChatTemplateExports, GrammarExports, GuardrailExports, OutputParserExports, ToolExports,
+    ChatTemplateExports, GrammarExports, GuardrailExports, OutputParserExports, RetrieverExports,
+    ToolExports,
 };
 pub(crate) use policy::PolicyExports;

@@ -10,7 +10,7 @@ use crate::guests::{Fixture, HASTY_MS, binding, context, fresh, hasty, hold_page
 
 /// Functions that a guest exports, by the names under which the test guest knows them, and the kind
 /// as which it is called.
-const FUNCTIONS: [(&str, Kind); 22] = [
+const FUNCTIONS: [(&str, Kind); 26] = [
     ("prepare", Kind::ChatTemplate),
     ("render", Kind::ChatTemplate),
     ("describe", Kind::OutputParser),
@@ -33,6 +33,10 @@ const FUNCTIONS: [(&str, Kind); 22] = [
     ("open-watch", Kind::Guardrail),
     ("watch", Kind::Guardrail),
     ("close-watch", Kind::Guardrail),
+    ("describe-work", Kind::Retriever),
+    ("chunk", Kind::Retriever),
+    ("rewrite", Kind::Retriever),
+    ("assemble", Kind::Retriever),
 ];
 
 /// Behaviour of the guest in the function, and the end of the host's call.

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mortise_plugin::{
-    AnswerPart, Binding, ChatTemplate, Component, Decision, Facts, Finish, Grammar, GrammarSource,
-    GuardContext, Guardrail, Kind, LoadError, OutputParser, ParserEvent, PluginError, PluginHost,
-    Policy, TemplateInput, ToolAnswer, ToolCaller, Tools, UsageReport,
+    AnswerPart, Binding, ChatTemplate, ChunkSizes, Component, Decision, Facts, Finish, Grammar,
+    GrammarSource, GuardContext, Guardrail, Kind, LoadError, OutputParser, ParserEvent, Passage,
+    PassageBudget, PluginError, PluginHost, Policy, Retriever, RetrieverContext, SourceText,
+    TemplateInput, ToolAnswer, ToolCaller, Tools, UsageReport,
 };
 use tokio::task::JoinHandle;
 
@@ -85,6 +86,29 @@ impl Failure {
     }
 }
 
+/// Size of chunks that a retriever is asked for.
+pub(crate) const SIZES: ChunkSizes = ChunkSizes {
+    max_tokens: 10,
+    overlap_tokens: 0,
+    about_bytes: 40,
+    max_chunks: 100,
+};
+
+/// Room for the passages that a retriever chooses.
+pub(crate) const BUDGET: PassageBudget = PassageBudget {
+    passages: 2,
+    tokens: 20,
+};
+
+/// A document of two lines.
+pub(crate) fn document() -> SourceText {
+    SourceText {
+        name: "a.txt".to_owned(),
+        media_type: "text/plain".to_owned(),
+        text: "wörld peace\nor none\n".to_owned(),
+    }
+}
+
 /// Call every function of a kind in its turn.
 pub(crate) async fn exercise(
     host: &PluginHost,
@@ -135,6 +159,15 @@ pub(crate) async fn exercise(
                 session.feed(&AnswerPart::Content, "text", 0).await?;
                 session.close(Finish::Stop, 0).await?;
             }
+        }
+        Kind::Retriever => {
+            let retriever = Retriever::bind(host, component, binding).await?;
+            let told = RetrieverContext::default();
+            retriever.chunk(&context, &told, document(), SIZES).await?;
+            retriever.rewrite(&context, &told, "text").await?;
+            let passages = [Passage::default(), Passage::default()];
+            let assembled = retriever.assemble(&context, &told, "text", &passages, BUDGET);
+            assembled.await?;
         }
     }
     Ok(())

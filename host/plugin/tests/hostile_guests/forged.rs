@@ -102,6 +102,10 @@ impl Forged {
             Kind::Policy => forged
                 .data(RESULT + 8, &[2])
                 .body("authorize", &format!("(i32.const {RESULT})")),
+            // It does all that there is.
+            Kind::Retriever => forged
+                .data(RESULT + 8, &[1, 1, 1])
+                .body("#describe", &format!("(i32.const {})", RESULT + 8)),
             _ => forged,
         }
     }
@@ -169,6 +173,7 @@ impl Forged {
             Kind::Policy => &["authorize", "#account"],
             Kind::Tool => &["#describe", "#call"],
             Kind::Guardrail => &["check-input", "session.feed", "session.close"],
+            Kind::Retriever => &["#chunk", "#rewrite", "#assemble"],
         };
         let digit = |index: &str| {
             format!(

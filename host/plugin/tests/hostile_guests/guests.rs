@@ -139,6 +139,8 @@ fn deadlines(all_ms: u64) -> Deadlines {
         account_ms: all_ms,
         tool_ms: all_ms,
         check_ms: all_ms,
+        chunk_ms: all_ms,
+        retrieve_ms: all_ms,
     }
 }
 

@@ -116,7 +116,7 @@ async fn i5_sockets_files_variables_and_clocks_are_out_of_reach() {
             "wasi:config/store@0.2.0",
             "wasi:filesystem/types@0.3.0",
         ];
-        if !matches!(kind, Kind::Policy | Kind::Tool | Kind::Guardrail) {
+        if ![Kind::Policy, Kind::Tool, Kind::Guardrail, Kind::Retriever].contains(&kind) {
             names.extend([
                 "mortise:plugin/clock@0.1.0",
                 "mortise:plugin/outbound-http@0.1.0",

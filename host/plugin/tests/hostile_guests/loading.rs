@@ -254,7 +254,8 @@ async fn a_binding_must_suit_the_kind() {
     let component = load(&no_template).unwrap();
     let error = ChatTemplate::bind(&fixture.host, &component, binding()).await;
     let text = error.map(drop).unwrap_err().to_string();
-    let expected = "is no chat-template (it is: output-parser, grammar, policy, tool, guardrail)";
+    let expected =
+        "is no chat-template (it is: output-parser, grammar, policy, tool, guardrail, retriever)";
     assert!(text.contains(expected), "{text}");
 }
 

@@ -12,6 +12,7 @@ mod instances;
 mod isolation;
 mod loading;
 mod observed;
+mod retriever;
 mod swap;
 mod tools;
 mod versions;

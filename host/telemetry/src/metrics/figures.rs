@@ -177,6 +177,7 @@ mod tests {
             finish: None,
             error: None,
             trace_id: None,
+            sampled: false,
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use mortise_service::Usage;
+use mortise_trace::Span;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -12,6 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::ModelLabel;
 use super::aliases::family_of;
+use super::exemplars::{TracedHistogram, observe, traced_histogram};
 
 /// Bounds that the conventions give for tokens.
 const TOKENS: [f64; 11] = [
@@ -42,21 +44,21 @@ struct TokenLabels {
 /// Families of answers.
 pub(super) struct AnswerFamilies {
     tokens: Family<TokenLabels, Histogram>,
-    duration: Family<ModelLabel, Histogram>,
+    duration: Family<ModelLabel, TracedHistogram>,
 }
 
 /// Series of the answers of one model.
 pub(super) struct AnswerSeries {
     input: Histogram,
     output: Histogram,
-    duration: Histogram,
+    duration: TracedHistogram,
 }
 
 impl AnswerFamilies {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let families = Self {
             tokens: Family::new_with_constructor(|| Histogram::new(TOKENS)),
-            duration: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            duration: Family::new_with_constructor(|| traced_histogram(SECONDS)),
         };
         registry.register(
             "answer_tokens",
@@ -88,13 +90,13 @@ impl AnswerFamilies {
 }
 
 impl AnswerSeries {
-    pub(super) fn ended(&self, usage: Usage, elapsed: Duration) {
+    pub(super) fn ended(&self, usage: Usage, elapsed: Duration, span: &Span) {
         self.input.observe(f64::from(usage.prompt_tokens));
         // Embeddings generate none.
         if usage.completion_tokens > 0 {
             self.output.observe(f64::from(usage.completion_tokens));
         }
-        self.duration.observe(elapsed.as_secs_f64());
+        observe(&self.duration, elapsed, span);
     }
 }
 
@@ -153,7 +155,8 @@ mod tests {
             completion_tokens: 17,
             reasoning_tokens: 0,
         };
-        families.of("a").ended(usage, Duration::from_millis(30));
+        let answers = families.of("a");
+        answers.ended(usage, Duration::from_millis(30), &Span::default());
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).expect("text");
         let page = add(page);

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_service::{GuardedPart, ModelObserver, Summary, ToolRun};
+use mortise_trace::Span;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::exemplars::{TracedHistogram, observe};
 use super::gen_ai::{AnswerFamilies, AnswerSeries};
 use super::guardrails::Guardrails;
 use super::recent::Recent;
 use super::tools::Tools;
-use super::{ModelLabel, histogram};
+use super::{ModelLabel, traced};
 
 /// Seconds, from a token of a small model to a stalled stream.
 const TOKEN_GAPS: [f64; 16] = [
@@ -34,10 +36,10 @@ struct RefusalLabels {
 
 /// Series of all models.
 pub(super) struct ModelFamilies {
-    queue_time: Family<ModelLabel, Histogram>,
-    first_token: Family<ModelLabel, Histogram>,
+    queue_time: Family<ModelLabel, TracedHistogram>,
+    first_token: Family<ModelLabel, TracedHistogram>,
     inter_token: Family<ModelLabel, Histogram>,
-    per_token: Family<ModelLabel, Histogram>,
+    per_token: Family<ModelLabel, TracedHistogram>,
     input: Family<ModelLabel, Counter>,
     cached: Family<ModelLabel, Counter>,
     output: Family<ModelLabel, Counter>,
@@ -51,10 +53,10 @@ pub(super) struct ModelFamilies {
 impl ModelFamilies {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let families = Self {
-            queue_time: Family::new_with_constructor(histogram),
-            first_token: Family::new_with_constructor(histogram),
+            queue_time: Family::new_with_constructor(traced),
+            first_token: Family::new_with_constructor(traced),
             inter_token: Family::new_with_constructor(gaps),
-            per_token: Family::new_with_constructor(histogram),
+            per_token: Family::new_with_constructor(traced),
             input: Family::default(),
             cached: Family::default(),
             output: Family::default(),
@@ -142,10 +144,10 @@ impl ModelFamilies {
 
 /// Series of one model. A measurement costs an observation of a histogram, and no lookup.
 struct ModelSeries {
-    queue_time: Histogram,
-    first_token: Histogram,
+    queue_time: TracedHistogram,
+    first_token: TracedHistogram,
     inter_token: Histogram,
-    per_token: Histogram,
+    per_token: TracedHistogram,
     input: Counter,
     cached: Counter,
     output: Counter,
@@ -156,12 +158,12 @@ struct ModelSeries {
 }
 
 impl ModelObserver for ModelSeries {
-    fn admitted(&self, queued: Duration) {
-        self.queue_time.observe(queued.as_secs_f64());
+    fn admitted(&self, queued: Duration, span: &Span) {
+        observe(&self.queue_time, queued, span);
     }
 
-    fn first_token(&self, after: Duration) {
-        self.first_token.observe(after.as_secs_f64());
+    fn first_token(&self, after: Duration, span: &Span) {
+        observe(&self.first_token, after, span);
         self.recent.first_token(after);
     }
 
@@ -183,11 +185,14 @@ impl ModelObserver for ModelSeries {
         self.input.inc_by(u64::from(usage.prompt_tokens));
         self.cached.inc_by(u64::from(usage.cached_tokens));
         self.output.inc_by(u64::from(usage.completion_tokens));
-        self.answers.ended(usage, summary.elapsed);
+        self.answers.ended(usage, summary.elapsed, summary.span);
         if let (Some(first), 2..) = (summary.first_token, usage.completion_tokens) {
-            let rest = summary.elapsed.saturating_sub(first).as_secs_f64();
-            let gaps = f64::from(usage.completion_tokens - 1);
-            self.per_token.observe(rest / gaps);
+            let rest = summary.elapsed.saturating_sub(first);
+            observe(
+                &self.per_token,
+                rest / (usage.completion_tokens - 1),
+                summary.span,
+            );
         }
     }
 }
@@ -204,8 +209,9 @@ mod tests {
         let families = ModelFamilies::new(&mut registry);
         let model = families.of("m");
         let milliseconds = Duration::from_millis;
-        model.admitted(milliseconds(3));
-        model.first_token(milliseconds(40));
+        let span = Span::default();
+        model.admitted(milliseconds(3), &span);
+        model.first_token(milliseconds(40), &span);
         for gap in [2, 2, 2, 400] {
             model.next_token(milliseconds(gap));
         }
@@ -223,6 +229,7 @@ mod tests {
             queued: Some(milliseconds(3)),
             first_token: Some(milliseconds(40)),
             elapsed: milliseconds(446),
+            span: &span,
         });
         families.refused(None, "denied");
         let mut page = String::new();

@@ -27,6 +27,7 @@ fn access(route: &'static str) -> Access<'static> {
         finish: None,
         error: None,
         trace_id: None,
+        sampled: false,
     }
 }
 

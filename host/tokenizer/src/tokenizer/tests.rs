@@ -228,6 +228,7 @@ fn small_files_are_read() {
         "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}],
         "added_tokens_decoder": {next.to_string(): added(next, "<extra>", &["special"]),
             (next + 7).to_string(): added(next + 7, "<far>", &["special"])},
+        "response_template": {"start_anchor": "A", "fields": {"content": {}}},
     })
     .to_string();
     let map = r#"{"bos_token": "<|endoftext|>", "eos_token": "<|pad|>"}"#;
@@ -241,6 +242,9 @@ fn small_files_are_read() {
     assert_eq!(tokenizer.bos(), tokenizer.token_id("<|endoftext|>"));
     assert_eq!(tokenizer.eos(), tokenizer.token_id(END));
     assert_eq!(tokenizer.chat_template(), Some("D"));
+    let response = tokenizer.response_template().expect("a template");
+    let response: Value = serde_json::from_str(response).expect("JSON");
+    assert_eq!(response["fields"], json!({"content": {}}));
     assert_eq!(tokenizer.token_id("<extra>"), Some(next as u32));
     assert_eq!(tokenizer.token_id("<far>"), None, "its id leaves a gap");
     assert_eq!(tokenizer.eos_token(), Some(END));

@@ -6,6 +6,8 @@ use super::facts::Document;
 use super::keywords::require;
 use super::negation::{Undecided, any_of, negate};
 
+/// Values of a list that are looked at one by one.
+const MAX_LISTED: usize = 256;
 /// Ways in which an option may be none of the others that it overlaps with, multiplied; further ones are left out.
 const MAX_WAYS: usize = 256;
 
@@ -122,6 +124,41 @@ fn is_silent(rest: &Value) -> bool {
         "items",
     ];
     !telling.iter().any(|key| rest.get(key).is_some())
+}
+
+/// Replace a schema one of whose parts lists values by those that all of it takes, if that can be told of each. What a part
+/// says besides is then said.
+pub(super) fn listed_by_parts(document: &Document, fields: &mut Map<String, Value>) {
+    let Some(Value::Array(parts)) = fields.get("allOf") else {
+        return;
+    };
+    let values = parts.iter().find_map(|part| {
+        let target = part.get("$ref").and_then(|to| document.target(to));
+        let part = target.unwrap_or(part);
+        match (part.get("const"), part.get("enum")) {
+            (Some(value), _) => Some(vec![value.clone()]),
+            (None, Some(Value::Array(values))) => Some(values.clone()),
+            _ => None,
+        }
+    });
+    let Some(values) = values.filter(|values| values.len() <= MAX_LISTED) else {
+        return;
+    };
+    let kept_beside = ["$defs", "x-guidance"];
+    let beside = kept_beside.map(|key| {
+        fields
+            .shift_remove(key)
+            .map(|value| (key.to_owned(), value))
+    });
+    let whole = Value::Object(fields.clone());
+    let takes = |value: &Value| document.admits(&whole, value);
+    let kept: Option<Vec<bool>> = values.iter().map(takes).collect();
+    if let Some(kept) = kept.filter(|kept| kept.contains(&true)) {
+        let left = values.into_iter().zip(kept).filter(|(_, keep)| *keep);
+        let left: Vec<Value> = left.map(|(value, _)| value).collect();
+        *fields = Map::from_iter([("enum".to_owned(), Value::from(left))]);
+    }
+    fields.extend(beside.into_iter().flatten());
 }
 
 /// Keep of the values that a schema lists those of which `keep` is true. False, and nothing is changed, if it

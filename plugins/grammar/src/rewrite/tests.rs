@@ -87,3 +87,34 @@ fn many_options_end() {
     let kept = rewritten(&json!({"oneOf": wide})).unwrap();
     assert!(kept.to_string().len() < 1 << 20);
 }
+
+#[test]
+fn values_that_a_part_lists_are_looked_at_one_by_one() {
+    let listed = |values: Value, other: Value| json!({"allOf": [{"enum": values}, other]});
+    for (schema, left) in [
+        (
+            listed(json!(["a", 7]), json!({"not": {"type": "integer"}})),
+            json!(["a"]),
+        ),
+        (
+            listed(
+                json!([2.5, 1, 9]),
+                json!({"not": {"oneOf": [{"type": "integer"}, {"minimum": 2}]}}),
+            ),
+            json!([9]),
+        ),
+        (
+            listed(
+                json!([{"b": 1}, {"a": "x"}]),
+                json!({"not": {"required": ["a"]}}),
+            ),
+            json!([{"b": 1}]),
+        ),
+    ] {
+        assert_eq!(
+            rewritten(&schema).expect("a schema"),
+            json!({"enum": left}),
+            "{schema}"
+        );
+    }
+}

@@ -1,10 +1,12 @@
 //! Proof of a derived format: other renderings of the same template must read back as what went in.
 
 use mortise_plugin_sdk::formats::{Described, Format};
-use mortise_plugin_sdk::output_parser::{Event, Setup, ToolChoice};
+use mortise_plugin_sdk::output_parser::{Event, Finish, Session as _, Setup, ToolChoice};
 use mortise_plugin_sdk::stream::Parsing;
 use mortise_plugin_sdk::tools::Tools;
 use serde_json::{Value, json};
+
+use crate::response::Reader;
 
 use super::probe::{ALFA, BETA, Call, KEY_1, KEY_2, Probe};
 
@@ -22,8 +24,32 @@ struct Answer {
 pub(super) fn holds(probe: &Probe, described: &Described) -> bool {
     // Read with a copy that lives as long as the reader needs, once for each format that is tried.
     let kept: &'static Described = Box::leak(Box::new(*described));
+    let marked = !described.spec.opens.is_empty();
+    reads_back(probe, marked, &|text| read(probe, kept, text))
+}
+
+/// True if a format of the list reads what the template writes.
+pub(super) fn holds_listed(probe: &Probe, format: Format) -> bool {
+    let spec = format.spec();
+    let marked = !spec.opens.is_empty();
+    reads_back(probe, marked, &|text| {
+        answer(probe, format, spec.reasoning, text)
+    })
+}
+
+/// True if a response template reads what the chat template writes.
+pub(super) fn holds_response(probe: &Probe, reader: &'static Reader) -> bool {
+    reads_back(probe, true, &|text| {
+        let mut session = reader.open(&setup(probe)).ok()?;
+        let mut events = session.feed(text, &[]).ok()?;
+        events.extend(session.close(Finish::Stop).ok()?);
+        said(events)
+    })
+}
+
+fn reads_back(probe: &Probe, marked: bool, read: &dyn Fn(&str) -> Option<Answer>) -> bool {
     let reads = |text: Option<String>, content: &str, calls: &[Call]| {
-        text.and_then(|text| read(probe, kept, &text))
+        text.and_then(|text| read(&text))
             .is_some_and(|answer| is(&answer, content, calls))
     };
     let all = [(BETA, awkward())];
@@ -33,14 +59,13 @@ pub(super) fn holds(probe: &Probe, described: &Described) -> bool {
         (BETA, json!({"count": 3})),
     ];
     let several = probe.writes_several();
-    let marked = !described.spec.opens.is_empty();
     let said = "Let me see.";
     reads(probe.calls("", &all), "", &all)
         && reads(probe.calls("", &two[..1]), "", &two[..1])
         && reads(probe.calls("", &two[1..]), "", &two[1..])
         && (!several || reads(probe.calls("", &two), "", &two))
         && (!several || reads(probe.calls("", &other), "", &other))
-        && (!marked || said_and_called(probe, kept, said, &two[..1]))
+        && (!marked || said_and_called(probe, read, said, &two[..1]))
         && reads(probe.words(said), said, &[])
 }
 
@@ -57,9 +82,14 @@ fn awkward() -> Value {
 }
 
 /// Words before a call are read, or the template leaves them out.
-fn said_and_called(probe: &Probe, kept: &'static Described, said: &str, calls: &[Call]) -> bool {
+fn said_and_called(
+    probe: &Probe,
+    read: &dyn Fn(&str) -> Option<Answer>,
+    said: &str,
+    calls: &[Call],
+) -> bool {
     let text = probe.calls(said, calls);
-    let answer = text.and_then(|text| read(probe, kept, &text));
+    let answer = text.and_then(|text| read(&text));
     answer.is_some_and(|answer| is(&answer, said, calls) || is(&answer, "", calls))
 }
 
@@ -88,19 +118,26 @@ fn answer(
     thought: (&'static str, &'static str),
     text: &str,
 ) -> Option<Answer> {
-    let setup = Setup {
-        tools: probe.tools.clone(),
-        tool_choice: ToolChoice::Auto,
-        parallel: true,
-        opens_reasoning: false,
-    };
-    let tools = Tools::allowed(&setup).ok()?;
+    let tools = Tools::allowed(&setup(probe)).ok()?;
     let mut parsing = Parsing::new(tools, false, async move |text| {
         format.read_reasoning(text, thought).await;
         format.read_calls(text).await;
     });
     let mut events = parsing.feed(text);
     events.extend(parsing.close());
+    said(events)
+}
+
+fn setup(probe: &Probe) -> Setup {
+    Setup {
+        tools: probe.tools.clone(),
+        tool_choice: ToolChoice::Auto,
+        parallel: true,
+        opens_reasoning: false,
+    }
+}
+
+fn said(events: Vec<Event>) -> Option<Answer> {
     let mut answer = Answer::default();
     for event in events {
         match event {

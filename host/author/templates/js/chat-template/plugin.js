@@ -14,7 +14,10 @@ export const lifecycle = {
 };
 
 // Only markers are special: whatever a user writes stays plain text, and never becomes a control token.
+/** @typedef {import('mortise:plugin/chat-template@0.3.0').Segment} Segment */
+/** @returns {Segment} */
 const plain = (val) => ({ tag: 'plain', val });
+/** @returns {Segment} */
 const special = (val) => ({ tag: 'special', val });
 
 // JSON with a blank behind each `,` and `:`, as models saw it when they were trained.
@@ -80,10 +83,11 @@ function* rendered(messages, index, thoughts, open) {
   if (!open) yield* [special('<|im_end|>'), plain('\n')];
 }
 
+/** @type {import('mortise:plugin/chat-template@0.3.0').ChatTemplate} */
 export const chatTemplate = {
   render(input) {
     const messages = JSON.parse(input.messages);
-    const tools = input.tools === undefined ? [] : JSON.parse(input.tools);
+    const tools = input.tools == null ? [] : JSON.parse(input.tools);
     const led = messages[0]?.role === 'system';
     const texts = [rules, led ? textOf(messages, 0) : ''].filter(Boolean);
     const segments = [...system(texts, tools)];

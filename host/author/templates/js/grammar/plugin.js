@@ -50,6 +50,7 @@ class Matcher {
     return count;
   }
 
+  /** @returns {import('mortise:plugin/grammar@0.3.0').Status} */
   mask(slot) {
     const rests = this.rests();
     const allowed = new Set();
@@ -59,7 +60,7 @@ class Matcher {
       }
     }
     const complete = rests.includes('');
-    only(slot, new Uint32Array(complete ? [...allowed, ...ends] : [...allowed]));
+    only(slot, complete ? [...allowed, ...ends] : [...allowed]);
     if (!complete) return 'active';
     return rests.length === 1 ? 'finished' : 'accepting';
   }
@@ -70,7 +71,7 @@ class Matcher {
       this.rollback(count);
       throw { tag: 'internal', val: `token ${tokens[count]} does not fit` };
     }
-    return { status: this.mask(slot), forced: new Uint32Array() };
+    return { status: this.mask(slot), forced: [] };
   }
 
   probe(tokens) {
@@ -91,6 +92,7 @@ class Matcher {
   }
 }
 
+/** @type {import('mortise:plugin/grammar@0.3.0').Grammar} */
 export const grammar = {
   Matcher,
 

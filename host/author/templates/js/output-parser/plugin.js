@@ -12,6 +12,8 @@ export const lifecycle = {
   },
 };
 
+/** @typedef {import('mortise:plugin/output-parser@0.3.0').Event} Event */
+
 // One answer being parsed.
 class Session {
   constructor(names, parallel) {
@@ -34,6 +36,7 @@ class Session {
 
   // Hand out all that is certain. How the text was cut into pieces changes nothing: what happens next
   // depends on the held text alone.
+  /** @returns {Generator<Event>} */
   *parse(last) {
     for (;;) {
       const start = this.held.indexOf(markers.open);
@@ -62,6 +65,7 @@ class Session {
   }
 
   // `name {…}` as the events of a call, if it is one of a declared tool.
+  /** @returns {Event[] | undefined} */
   call(text) {
     const space = text.indexOf(' ');
     const [name, delta] = [text.slice(0, space), text.slice(space + 1).trim()];
@@ -76,6 +80,7 @@ class Session {
   }
 
   // Hand out the beginning of what is held as content.
+  /** @returns {Generator<Event>} */
   *release(count) {
     if (count === 0) return;
     yield { tag: 'content', val: this.held.slice(0, count) };
@@ -104,6 +109,7 @@ function beginningOf(text, marker) {
   return length;
 }
 
+/** @type {import('mortise:plugin/output-parser@0.3.0').OutputParser} */
 export const outputParser = {
   Session,
 

@@ -12,6 +12,7 @@ export const lifecycle = {
   },
 };
 
+/** @type {import('mortise:plugin/policy@0.3.0').Policy} */
 export const policy = {
   authorize(facts) {
     const [, tenant] = facts.headers.find(([name]) => name === 'x-tenant') ?? [];
@@ -29,9 +30,17 @@ export const policy = {
       return { tag: 'deny', val };
     }
     const principal = { subject: tenant ?? 'anonymous', tenant, labels: [] };
-    const all = { tag: 'all' };
-    const val = { principal, priority: 0, tools: all, serverTools: all, headers: [], rewrites: [] };
-    return { tag: 'allow', val };
+    return {
+      tag: 'allow',
+      val: {
+        principal,
+        priority: 0,
+        tools: { tag: 'all' },
+        serverTools: { tag: 'all' },
+        headers: [],
+        rewrites: [],
+      },
+    };
   },
 
   account(usage) {

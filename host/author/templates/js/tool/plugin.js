@@ -19,6 +19,7 @@ export const lifecycle = {
   },
 };
 
+/** @type {import('mortise:plugin/tool@0.3.0').Tool} */
 export const tool = {
   describe() {
     const description = 'Counts the characters, words and lines of a text.';

@@ -45,6 +45,11 @@ impl ModelManager {
         self.lock().compare(models)
     }
 
+    /// The same with what the states of models do not allow, beside it.
+    pub fn difference(&self, models: &[ModelConfig]) -> (Redefinition, Vec<RedefinitionConflict>) {
+        self.lock().difference(models)
+    }
+
     /// Know these models, and no others, from now on. Nothing is loaded or unloaded by it.
     ///
     /// # Errors
@@ -81,6 +86,14 @@ impl ModelManager {
 
 impl Inner {
     fn compare(&self, models: &[ModelConfig]) -> Result<Redefinition, Vec<RedefinitionConflict>> {
+        let (change, conflicts) = self.difference(models);
+        match conflicts.is_empty() {
+            true => Ok(change),
+            false => Err(conflicts),
+        }
+    }
+
+    fn difference(&self, models: &[ModelConfig]) -> (Redefinition, Vec<RedefinitionConflict>) {
         let mut change = Redefinition::default();
         let mut conflicts = Vec::new();
         let idle = |state| matches!(state, ModelState::Unloaded | ModelState::Failed);
@@ -113,10 +126,7 @@ impl Inner {
             conflict(name, true);
             change.removed.push(name.clone());
         }
-        match conflicts.is_empty() {
-            true => Ok(change),
-            false => Err(conflicts),
-        }
+        (change, conflicts)
     }
 
     /// Add a model, or define it anew. A loaded one keeps its runtime.

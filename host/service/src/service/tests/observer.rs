@@ -1,6 +1,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mortise_trace::Span;
+
 use crate::fakes::{ask, call, chat, model, says};
 use crate::observer::ModelObserver;
 use crate::{
@@ -40,11 +42,11 @@ impl Observer for Recorder {
 }
 
 impl ModelObserver for Recorder {
-    fn admitted(&self, _: Duration) {
+    fn admitted(&self, _: Duration, _: &Span) {
         self.with(|record| record.admitted += 1);
     }
 
-    fn first_token(&self, after: Duration) {
+    fn first_token(&self, after: Duration, _: &Span) {
         self.with(|record| record.first.push(after));
     }
 
