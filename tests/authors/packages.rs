@@ -170,7 +170,7 @@ fn the_npm_package_builds_the_reference_plugins_and_its_types_hold() {
     }
 }
 
-/// What the npm package brings for texts does what that of Node.js does.
+/// `console`, `TextEncoder` and `TextDecoder` of the npm package do what those of Node.js do.
 #[test]
 fn texts_in_javascript_are_those_of_the_standard() {
     if !have(&["node"]) {

@@ -12,7 +12,7 @@ pub(crate) enum Step {
     Await(usize),
 }
 
-/// What comes back.
+/// Answer to a case.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Text(Vec<u8>),

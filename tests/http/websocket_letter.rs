@@ -161,7 +161,7 @@ impl Peer {
     }
 }
 
-/// What is wrong with the answers to a case.
+/// Differences of the answers to a case from those that are expected.
 fn run(server: &Server, case: &Case) -> Result<(), String> {
     let mut peer = Peer::open(server);
     for step in &case.steps {

@@ -1,6 +1,6 @@
 //! The own tests of OpenAI's and Anthropic's Python clients, which their source packages hold: whether the clients'
 //! types, strict and loose, accept what the server answers. `own/examples_exist.py` makes what OpenAI's tests name.
-//! Those that cannot pass are listed with the reason that they are told.
+//! Tests that cannot pass are listed with the reason that they are told.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -24,7 +24,7 @@ pub trait Retriever: Sized + 'static {
     /// Settings that make no sense: the server then does not take the plugin.
     fn prepare(settings: Self::Settings) -> Result<Self, Fault>;
 
-    /// What it does: at least one of the three. For the rest the server's own way serves.
+    /// Functions that it has: at least one of the three. For the rest the server's own way serves.
     fn traits(&self) -> Traits;
 
     /// Divide a document: the places of its chunks in bytes, rising. Called if the traits have `chunk`.
