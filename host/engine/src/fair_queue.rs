@@ -118,22 +118,26 @@ impl FairQueue {
 
     /// A tenant's part of `places` by its weight among the tenants that have sequences, at least one.
     pub(crate) fn entitlement(&self, tenant: &Arc<str>, places: usize) -> usize {
+        let weight = self.tenants.get(tenant).map_or(1, |tenant| tenant.weight);
+        part(places, weight, self.weights())
+    }
+
+    /// Weights of all tenants that are there.
+    fn weights(&self) -> u128 {
         let tenants = self.tenants.values();
         let present = tenants.filter(|tenant| tenant.account.present > 0);
-        let weights: u128 = present.map(|tenant| u128::from(tenant.weight)).sum();
-        let weight = self.tenants.get(tenant).map_or(1, |tenant| tenant.weight);
-        let part = places as u128 * u128::from(weight) / weights.max(1);
-        usize::try_from(part).unwrap_or(places).max(1)
+        present.map(|tenant| u128::from(tenant.weight)).sum()
     }
 
     /// Accounts of all tenants, with their parts of `places`.
     pub(crate) fn accounts(&self, places: usize) -> impl Iterator<Item = TenantLoad> {
+        let weights = self.weights();
         self.tenants.iter().map(move |(name, tenant)| TenantLoad {
             tenant: Arc::clone(name),
             weight: tenant.weight,
             entitled: match tenant.account.present {
                 0 => 0,
-                _ => self.entitlement(name, places),
+                _ => part(places, tenant.weight, weights),
             },
             computed_tokens: tenant.computed,
             ..TenantLoad::default()
@@ -164,6 +168,12 @@ impl Account {
         }
         self.present += 1;
     }
+}
+
+/// Part of so many places that a weight has of all weights: one at least.
+fn part(places: usize, weight: u32, weights: u128) -> usize {
+    let part = places as u128 * u128::from(weight) / weights.max(1);
+    usize::try_from(part).unwrap_or(places).max(1)
 }
 
 /// The lowest virtual time of the accounts that have sequences.
