@@ -1,0 +1,228 @@
+//! Opening of a server: plugins and models are loaded and tied together.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mortise_api::{ApiState, SearchTool};
+use mortise_author::install_sources;
+use mortise_config::{Config, ConfigSource, HttpConfig, MetricsConfig, registry_credentials};
+use mortise_harness::golden_cases;
+use mortise_http::{BodyBudget, BodyLimits, ConnectionTable, Guard, HttpState, TlsServer};
+use mortise_identity::Identity;
+use mortise_models::AliasTable;
+use mortise_models::lifecycle::ModelManager;
+use mortise_plugin_manager::{
+    AuthConfig, LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, PluginConfig, PluginSet,
+    ReadConfig, SwapCounters,
+};
+use mortise_service::{HoldModels, Observer, ServiceConfig};
+use mortise_telemetry::Metrics;
+use tokio::sync::watch;
+
+use crate::callers::Callers;
+use crate::counters::KeptCounters;
+use crate::hand_over::Arrival;
+use crate::health::Health;
+use crate::kept::Kept;
+use crate::measure::measure;
+use crate::running::Running;
+use crate::serving::{built_in, service_config, serving, set_retriever};
+use crate::spending::{Money, accountant, charged};
+use crate::start;
+use crate::traces::Traces;
+
+/// State that the listener and the handlers share.
+pub(crate) struct Surroundings {
+    pub(crate) address: SocketAddr,
+    pub(crate) connections: Arc<ConnectionTable>,
+    pub(crate) tls: Option<Arc<TlsServer>>,
+    pub(crate) draining: watch::Receiver<bool>,
+    pub(crate) cut: watch::Receiver<bool>,
+    pub(crate) traces: Traces,
+}
+
+/// Reader of the plugin configuration, for reloads.
+fn read_again(source: ConfigSource) -> ReadConfig {
+    Arc::new(move || {
+        let config = source.load()?;
+        install_sources(&config.plugins, &registry_credentials())?;
+        Ok((config.plugins, config.auth))
+    })
+}
+
+/// Load plugins and the models of the start, and bind the former to the latter. Policies draw from `counters`.
+async fn load(
+    plugins: PluginConfig,
+    auth: &AuthConfig,
+    counters: Arc<KeptCounters>,
+    models: &Arc<ModelManager>,
+    strict: bool,
+) -> anyhow::Result<(PluginSet, Vec<ManagedModel>)> {
+    // Plugins first: a broken file should be known before a model is read.
+    let plugins = tokio::task::spawn_blocking(move || {
+        install_sources(&plugins, &registry_credentials())?;
+        LoadedPlugins::load(plugins, golden_cases())
+    });
+    let plugins = plugins.await??;
+    let plugins = plugins.counted_by(Arc::new(move |name| counters.ledger(name)));
+    start::load_enabled(models, strict).await?;
+    let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
+    let plugins = plugins.bind(auth, &facts_of(&managed)).await?;
+    plugins.report();
+    Ok((plugins, managed))
+}
+
+/// Facts of the models that are loaded.
+fn facts_of(managed: &[ManagedModel]) -> Vec<ModelFacts> {
+    let facts = managed.iter().filter_map(|model| model.facts.clone());
+    facts.collect()
+}
+
+/// Parts of the server that have numbers to show.
+struct Measured<'a> {
+    models: &'a Arc<ModelManager>,
+    aliases: &'a Arc<AliasTable>,
+    swaps: &'a Arc<SwapCounters>,
+    money: Option<&'a Money>,
+    counters: &'a Arc<KeptCounters>,
+    traces: &'a Traces,
+}
+
+impl Measured<'_> {
+    /// Metrics of these parts and of the plugins.
+    fn metrics(&self, plugins: &PluginSet, config: &MetricsConfig) -> Arc<Metrics> {
+        let (models, aliases) = (Arc::clone(self.models), Arc::clone(self.aliases));
+        let metrics = measure(models, plugins.host.clone(), self.swaps, aliases, config);
+        let metrics = charged(metrics, self.money, self.counters);
+        let metrics = Arc::new(self.traces.measured(metrics));
+        plugins.host.count_requests(metrics.requests());
+        metrics
+    }
+}
+
+/// Load plugins and models and tie them together.
+pub(crate) async fn open(
+    config: Config,
+    source: ConfigSource,
+    models: Arc<ModelManager>,
+    surroundings: Surroundings,
+    arrival: &mut Arrival,
+) -> anyhow::Result<Running> {
+    arrival.prepare(&config, &models).await?;
+    let (limits, engine, auth) = (config.limits, config.engine, config.auth);
+    let (http, plugins) = (config.http, config.plugins);
+    let (watch, playground, echo) = (plugins.watch, http.playground, http.websocket_echo);
+    let aliases = start::alias_table(config.aliases, &models)?;
+    let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
+    kept.audit.follow_models(&models);
+    let identity = Arc::new(Identity::open(Arc::clone(&kept.store), config.identity).await?);
+    let money = Money::new(config.spend);
+    let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
+    let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
+    let swaps = Arc::<SwapCounters>::default();
+    let measured = Measured {
+        models: &models,
+        aliases: &aliases,
+        swaps: &swaps,
+        money: money.as_ref(),
+        counters: &kept.counters,
+        traces: &surroundings.traces,
+    };
+    let metrics = measured.metrics(&plugins, &config.metrics);
+    let search = Arc::<SearchTool>::default();
+    let service = ServiceConfig {
+        observer: Arc::clone(&metrics) as Arc<dyn Observer>,
+        holder: Arc::clone(&models) as Arc<dyn HoldModels>,
+        aliases: Arc::clone(&aliases),
+        recognise: Arc::new(Callers(Arc::clone(&identity))),
+        spend: accountant(money.as_ref(), &kept.counters),
+        built_in_tools: built_in(config.retrieval.search_tool, &search),
+        ..service_config(limits, engine, config.names, config.response_cache)
+    };
+    let service = serving(service, &plugins, &managed)?;
+    let again = read_again(source);
+    let live = LivePlugins::new(plugins, Arc::clone(&service), managed, auth, again, swaps);
+    let live = Arc::new(live);
+    models.publish_to(Arc::<LivePlugins>::downgrade(&live));
+    let health = Health::new(config.health, models, Arc::clone(&live), &kept);
+    let observed = Observed::begin(health, &metrics, config.metrics.on_main);
+    let state = Arc::new(ApiState::new(
+        service,
+        Arc::new(http_state(http, surroundings, observed)),
+        config.unsupported,
+        config.lifecycle.keep_alive,
+        kept.store,
+        config.state.retention,
+        config.state.max_file_bytes,
+    ));
+    search.serve(&state);
+    set_retriever(&state, config.retrieval.retriever)?;
+    Ok(Running {
+        state,
+        live,
+        aliases,
+        audit: kept.audit,
+        admin_metrics: config.metrics.on_admin,
+        identity,
+        counters: kept.counters,
+        money,
+        unversioned: config.unversioned,
+        watch,
+        batch_lines: limits.batch_lines,
+        playground,
+        websocket_echo: echo,
+        metrics,
+    })
+}
+
+/// Sources of `/metrics` and of the body of `/ready`.
+struct Observed {
+    health: Arc<Health>,
+    metrics: Arc<Metrics>,
+    /// The main listener shows the numbers.
+    on_main: bool,
+}
+
+impl Observed {
+    /// From now on the parts of the server are checked.
+    fn begin(health: Arc<Health>, metrics: &Arc<Metrics>, on_main: bool) -> Self {
+        health.start();
+        Self {
+            health,
+            metrics: Arc::clone(metrics),
+            on_main,
+        }
+    }
+}
+
+/// The state of the HTTP side, from its configuration.
+fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) -> HttpState {
+    let (page, totals) = (Arc::clone(&observed.metrics), Arc::clone(&observed.metrics));
+    let health = observed.health;
+    let draining = surroundings.draining;
+    HttpState {
+        guard: Guard::new(
+            http.headers,
+            surroundings.address.ip().is_loopback(),
+            &http.allowed_hosts,
+            &http.cors_origins,
+        ),
+        body: BodyLimits {
+            bytes: http.max_body_bytes,
+            time: http.body_timeout,
+            draining: draining.clone(),
+        },
+        bodies: BodyBudget::new(http.max_body_bytes_in_flight),
+        connections: surroundings.connections,
+        tls: surroundings.tls,
+        max_queue_wait: http.max_queue_wait,
+        heartbeat: http.heartbeat,
+        draining,
+        cut: surroundings.cut,
+        observer: observed.metrics,
+        shows_metrics: observed.on_main,
+        metrics: Box::new(move || page.page()),
+        totals: Box::new(move || totals.totals()),
+        checks: Box::new(move || health.checks()),
+    }
+}

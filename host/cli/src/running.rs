@@ -1,0 +1,263 @@
+//! A server that is ready: its tasks, its admin side, the routes of all dialects, and its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use mortise_admin::{Admin, Around, MetricsPage};
+use mortise_api::batches::Batches;
+use mortise_api::llm::{self, Llm};
+use mortise_api::{
+    ApiState, Collections, anthropic, batches, echo_socket, files, login, ollama, openai, rerank,
+    responses, resume_collections, vector_stores,
+};
+use mortise_config::ConfigSource;
+use mortise_http::{
+    ConnectionLimits, ConnectionShares, ConnectionTable, Elsewhere, Startup, router, serve_beside,
+};
+use mortise_identity::Identity;
+use mortise_library::Library;
+use mortise_models::AliasTable;
+use mortise_models::lifecycle::ModelManager;
+use mortise_plugin_manager::LivePlugins;
+use mortise_service::Service;
+use mortise_telemetry::Metrics;
+use serde_json::json;
+use tokio::signal::unix::Signal;
+use tokio::sync::{Mutex, watch};
+
+use crate::audit::Audit;
+use crate::counters::KeptCounters;
+use crate::discovery::KnownModels;
+use crate::doors::{Certificates, Door, Doors};
+use crate::library::OnApi;
+use crate::memory::trim_regularly;
+use crate::operator::Operating;
+use crate::reload::Reloader;
+use crate::sharing::{Shared, start_sharing_store};
+use crate::spending::Money;
+use crate::supervise::supervise;
+use crate::tasks::{
+    reload_on_hangup, start_idle_check, start_sharing, start_watcher, start_writing,
+};
+use crate::traces::Traces;
+use crate::watch::Watched;
+use crate::{library, logins, notify, start};
+
+/// Time for policies to hear of the last requests, and for threads to end.
+pub(crate) const SETTLE: Duration = Duration::from_secs(2);
+
+/// Writer of problems on paths of no dialect.
+const ELSEWHERE: Elsewhere = Elsewhere {
+    shape: openai::error_body,
+    problem: openai::ERROR,
+};
+
+/// A server that is ready.
+pub(crate) struct Running {
+    pub(crate) state: Arc<ApiState>,
+    pub(crate) live: Arc<LivePlugins>,
+    pub(crate) aliases: Arc<AliasTable>,
+    pub(crate) audit: Arc<Audit>,
+    /// The admin side shows the numbers.
+    pub(crate) admin_metrics: bool,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) counters: Arc<KeptCounters>,
+    pub(crate) money: Option<Money>,
+    /// OpenAI's main routes are there without `/v1` too.
+    pub(crate) unversioned: bool,
+    /// Interval at which the plugin files are polled.
+    pub(crate) watch: Option<Duration>,
+    /// Lines of batches that are answered at once.
+    pub(crate) batch_lines: usize,
+    /// The page of the playground is at `/`.
+    pub(crate) playground: bool,
+    /// A WebSocket sends back what it gets.
+    pub(crate) websocket_echo: bool,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Running {
+    /// Reader of the settings while the server runs.
+    pub(crate) fn reloader(
+        &self,
+        source: ConfigSource,
+        models: &Arc<ModelManager>,
+        known: Option<KnownModels>,
+        certificates: Certificates,
+    ) -> Arc<Reloader> {
+        let (live, audit) = (Arc::clone(&self.live), Arc::clone(&self.audit));
+        let (models, identity) = (Arc::clone(models), Arc::clone(&self.identity));
+        Reloader::new(source, live, models, identity, known, certificates, audit)
+    }
+
+    /// Tie the library to the server, if there is one.
+    pub(crate) fn tie(
+        &self,
+        library: Option<&Arc<Library>>,
+        models: &Arc<ModelManager>,
+        reloader: &Arc<Reloader>,
+        doors: &Doors,
+    ) {
+        if let Some(library) = library {
+            library::tie(library, reloader, models, &self.aliases);
+            let on_api = OnApi {
+                library: Arc::clone(library),
+                models: Arc::clone(models),
+                key: doors.admin.as_ref().map(|(_, key)| key.clone()),
+            };
+            let _ = self.state.library.set(Arc::new(on_api));
+        }
+    }
+
+    /// Tasks that go on for as long as the server runs.
+    pub(crate) fn start_tasks(
+        &self,
+        models: &Arc<ModelManager>,
+        reloader: &Arc<Reloader>,
+        hangups: Arc<Mutex<Signal>>,
+    ) {
+        reload_on_hangup(Arc::clone(reloader), hangups);
+        if let Some(every) = self.watch {
+            start_watcher(Arc::clone(&self.live), every);
+        }
+        start_idle_check(Arc::clone(models));
+        trim_regularly();
+        self.audit.follow_plugins(&self.live);
+        start_writing(Arc::clone(&self.counters));
+        start_sharing(&self.counters);
+        tokio::spawn(responses::resume(Arc::clone(&self.state)));
+        tokio::spawn(files::sweep(Arc::clone(&self.state)));
+    }
+
+    /// End of the server, once the last answer has been given.
+    pub(crate) async fn end(&self, models: &ModelManager, traces: &Traces) {
+        notify::stopping();
+        settle(&self.state.service, models, &self.counters).await;
+        traces.flush(SETTLE).await;
+        let stop = json!({"action": "server.stop"});
+        // Nothing is left to be refused.
+        let _ = self.audit.tell(stop).await;
+        let _ = tokio::time::timeout(SETTLE, self.state.store.leave()).await;
+    }
+
+    /// The admin side for callers who know `key`, with or without its page.
+    pub(crate) fn admin(
+        &self,
+        models: &Arc<ModelManager>,
+        reloader: &Arc<Reloader>,
+        (key, page): (String, bool),
+        library: Option<Arc<Library>>,
+    ) -> Arc<Admin> {
+        let (live, models) = (Arc::clone(&self.live), Arc::clone(models));
+        let aliases = Arc::clone(&self.aliases);
+        let reload = reloader.on_request();
+        let http = Arc::clone(&self.state.http);
+        let numbers: MetricsPage = Box::new(move |headers| http.metrics_page(headers));
+        let around = Around {
+            identity: Arc::clone(&self.identity),
+            auditor: self.audit.auditor(),
+            metrics: self.admin_metrics.then_some(numbers),
+            watch: Arc::new(Watched {
+                service: Arc::clone(&self.state.service),
+                metrics: Arc::clone(&self.metrics),
+            }),
+            page: page.then(|| mortise_web::admin(ELSEWHERE)),
+            library,
+            draining: self.state.http.draining.clone(),
+            spending: self.money.as_ref().map(Money::shown),
+        };
+        Admin::new(
+            live,
+            models,
+            aliases,
+            reload,
+            key,
+            around,
+            openai::error_body,
+        )
+    }
+
+    /// Answer on the routes of all dialects from now on.
+    pub(crate) fn complete(
+        &self,
+        startup: &Startup,
+        operating: Arc<Operating>,
+    ) -> anyhow::Result<()> {
+        let mut openai = openai::api(Arc::clone(&self.state), self.unversioned);
+        openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
+        let responses = responses::api(Arc::clone(&self.state));
+        // Lines of batches go to the same routes as requests from outside.
+        let lines = openai.router.clone().merge(responses.router.clone());
+        let batches = Batches::new(Arc::clone(&self.state), lines, self.batch_lines);
+        tokio::spawn(batches::resume(Arc::clone(&batches)));
+        let collections = Collections::new(Arc::clone(&self.state));
+        tokio::spawn(resume_collections(Arc::clone(&collections)));
+        start_sharing_store(Shared {
+            state: Arc::clone(&self.state),
+            batches: Arc::clone(&batches),
+            collections: Arc::clone(&collections),
+            identity: Arc::clone(&self.identity),
+        });
+        let mut dialects = vec![
+            openai,
+            anthropic::api(Arc::clone(&self.state)),
+            responses,
+            files::api(Arc::clone(&self.state)),
+            batches::api(&batches),
+            ollama::api(Arc::clone(&self.state)),
+            llm::api(Llm::new(Arc::clone(&self.state), operating)),
+            vector_stores::api(collections),
+            rerank::api(Arc::clone(&self.state), openai::error_body),
+            login::api(
+                Arc::clone(&self.state),
+                Arc::clone(&self.identity),
+                logins::recorder(&self.audit),
+            ),
+        ];
+        if self.playground {
+            dialects.push(mortise_web::api(ELSEWHERE));
+        }
+        if self.websocket_echo {
+            let state = Arc::clone(&self.state);
+            dialects.push(echo_socket::api(state, openai::error_body));
+        }
+        let http = Arc::clone(&self.state.http);
+        let router = router(http, dialects, ELSEWHERE).map_err(anyhow::Error::msg);
+        startup.complete(router.context("the routes make no contract")?);
+        Ok(())
+    }
+}
+
+/// Tell policies of the last requests, write what they counted, and end all runtimes.
+async fn settle(service: &Service, models: &ModelManager, counters: &KeptCounters) {
+    let _ = tokio::time::timeout(SETTLE, service.settle()).await;
+    let _ = tokio::time::timeout(SETTLE, counters.write()).await;
+    let _ = tokio::time::timeout(SETTLE, counters.leave()).await;
+    let limit = SETTLE + start::longest_end(&models.statuses());
+    let _ = tokio::time::timeout(limit, models.stop()).await;
+}
+
+/// Serve the admin side beside the API.
+pub(crate) fn start_admin(
+    admin: Arc<Admin>,
+    door: &Door,
+    shares: ConnectionShares,
+    limits: ConnectionLimits,
+    closing: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let router = admin.router().map_err(anyhow::Error::msg)?;
+    let (endpoint, table) = (Arc::clone(&door.endpoint), ConnectionTable::new(shares));
+    supervise("admin-listener", move || {
+        let (endpoint, table) = (Arc::clone(&endpoint), Arc::clone(&table));
+        serve_beside(
+            endpoint,
+            router.clone(),
+            limits.clone(),
+            table,
+            closing.clone(),
+        )
+    });
+    tracing::info!("admin side on {}", door.url());
+    Ok(())
+}
