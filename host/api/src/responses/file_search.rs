@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::collections::{
     Asked, FileSearch, HEADER, Ranking, Rules, Searched, collection, shown_attributes,
 };
-use crate::fields::{FieldPath, Segment, missing, wrong_type};
+use crate::fields::{FieldPath, Segment, missing, read, unreadable, wrong_type};
 use crate::limits::MAX_SEARCHED_STORES;
 use crate::state::ApiState;
 
@@ -87,16 +87,12 @@ pub(super) fn wanted(path: &FieldPath, tool: &Map<String, Value>) -> Result<Want
 }
 
 fn ranking(path: &FieldPath, options: &Value) -> Result<Ranking, Problem> {
-    let mut unread = None;
-    let mut note = |path: serde_ignored::Path<'_>| {
-        unread.get_or_insert_with(|| FieldPath::from(&path));
-    };
-    let deserializer = serde_ignored::Deserializer::new(options, &mut note);
-    let read = serde_path_to_error::deserialize(deserializer).map_err(|error| {
-        let path = joined(path, &FieldPath::from(error.path()));
-        Problem::invalid(path.to_string(), format!("`{path}`: {}", error.inner()))
+    let (read, unread) = read(options).map_err(|(inner, refusal)| {
+        let (path, found) = (joined(path, &inner), inner.find(options));
+        unreadable(&path, refusal, found)
     })?;
-    let given = unread.filter(|inner| inner.find(options).is_some_and(|value| !value.is_null()));
+    let mut unread = unread.into_iter();
+    let given = unread.find(|inner| inner.find(options).is_some_and(|value| !value.is_null()));
     match given.map(|inner| joined(path, &inner)) {
         Some(path) => Err(unknown(&path)),
         None => Ok(read),
