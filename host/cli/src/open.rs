@@ -25,7 +25,7 @@ use crate::hand_over::Arrival;
 use crate::health::Health;
 use crate::kept::Kept;
 use crate::measure::measure;
-use crate::running::Running;
+use crate::running::{Offered, Running};
 use crate::serving::{built_in, service_config, serving, set_retriever};
 use crate::spending::{Money, accountant, charged};
 use crate::start;
@@ -109,9 +109,9 @@ pub(crate) async fn open(
     arrival: &mut Arrival,
 ) -> anyhow::Result<Running> {
     arrival.prepare(&config, &models).await?;
+    let (offered, watch) = (Offered::of(&config), config.plugins.watch);
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
-    let (watch, playground, echo) = (plugins.watch, http.playground, http.websocket_echo);
     let aliases = start::alias_table(config.aliases, &models)?;
     let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
     kept.audit.follow_models(&models);
@@ -162,15 +162,11 @@ pub(crate) async fn open(
         live,
         aliases,
         audit: kept.audit,
-        admin_metrics: config.metrics.on_admin,
+        offered,
         identity,
         counters: kept.counters,
         money,
-        unversioned: config.unversioned,
         watch,
-        batch_lines: limits.batch_lines,
-        playground,
-        websocket_echo: echo,
         metrics,
     })
 }
