@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use mortise_api::{ApiState, SearchTool};
 use mortise_author::install_sources;
-use mortise_config::{Config, ConfigSource, HttpConfig, MetricsConfig, registry_credentials};
+use mortise_config::{
+    AuditConfig, Config, ConfigSource, HttpConfig, MetricsConfig, StateConfig, registry_credentials,
+};
 use mortise_harness::golden_cases;
 use mortise_http::{BodyBudget, BodyLimits, ConnectionTable, Guard, HttpState, TlsServer};
-use mortise_identity::Identity;
+use mortise_identity::{Identity, IdentityConfig};
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::{
@@ -17,6 +19,7 @@ use mortise_plugin_manager::{
 };
 use mortise_service::{HoldModels, Observer, ServiceConfig};
 use mortise_telemetry::Metrics;
+use mortise_valkey::ValkeyConfig;
 use tokio::sync::watch;
 
 use crate::callers::Callers;
@@ -29,6 +32,7 @@ use crate::running::Running;
 use crate::serving::{built_in, service_config, serving, set_retriever};
 use crate::spending::{Money, accountant, charged};
 use crate::start;
+use crate::start_times::timed;
 use crate::traces::Traces;
 
 /// State that the listener and the handlers share.
@@ -63,11 +67,11 @@ async fn load(
         install_sources(&plugins, &registry_credentials())?;
         LoadedPlugins::load(plugins, golden_cases())
     });
-    let plugins = plugins.await??;
+    let plugins = timed("plugins", plugins).await??;
     let plugins = plugins.counted_by(Arc::new(move |name| counters.ledger(name)));
-    start::load_enabled(models, strict).await?;
+    timed("models", start::load_enabled(models, strict)).await?;
     let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
-    let plugins = plugins.bind(auth, &facts_of(&managed)).await?;
+    let plugins = timed("binding", plugins.bind(auth, &facts_of(&managed))).await?;
     plugins.report();
     Ok((plugins, managed))
 }
@@ -100,6 +104,26 @@ impl Measured<'_> {
     }
 }
 
+/// Open what outlives the process, and find out which callers it knows.
+async fn keep(
+    state: &StateConfig,
+    (audit, valkey, identity): (AuditConfig, Option<ValkeyConfig>, IdentityConfig),
+    models: &Arc<ModelManager>,
+) -> anyhow::Result<(Kept, Arc<Identity>)> {
+    let kept = Kept::open(state, audit, valkey).await?;
+    kept.audit.follow_models(models);
+    let identity = Identity::open(Arc::clone(&kept.store), identity);
+    let identity = Arc::new(timed("identity", identity).await?);
+    Ok((kept, identity))
+}
+
+/// Plugins that hear of models that come and go.
+fn published(live: LivePlugins, models: &ModelManager) -> Arc<LivePlugins> {
+    let live = Arc::new(live);
+    models.publish_to(Arc::<LivePlugins>::downgrade(&live));
+    live
+}
+
 /// Load plugins and models and tie them together.
 pub(crate) async fn open(
     config: Config,
@@ -109,17 +133,15 @@ pub(crate) async fn open(
     arrival: &mut Arrival,
 ) -> anyhow::Result<Running> {
     arrival.prepare(&config, &models).await?;
-    let (limits, engine, auth) = (config.limits, config.engine, config.auth);
-    let (http, plugins) = (config.http, config.plugins);
+    let (limits, auth, http, plugins) = (config.limits, config.auth, config.http, config.plugins);
     let (watch, playground, echo) = (plugins.watch, http.playground, http.websocket_echo);
     let aliases = start::alias_table(config.aliases, &models)?;
-    let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
-    kept.audit.follow_models(&models);
-    let identity = Arc::new(Identity::open(Arc::clone(&kept.store), config.identity).await?);
+    let parts = (config.audit, config.valkey, config.identity);
+    let (kept, identity) = keep(&config.state, parts, &models).await?;
     let money = Money::new(config.spend);
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
-    let swaps = Arc::<SwapCounters>::default();
+    let swaps = Arc::default();
     let measured = Measured {
         models: &models,
         aliases: &aliases,
@@ -137,13 +159,12 @@ pub(crate) async fn open(
         recognise: Arc::new(Callers(Arc::clone(&identity))),
         spend: accountant(money.as_ref(), &kept.counters),
         built_in_tools: built_in(config.retrieval.search_tool, &search),
-        ..service_config(limits, engine, config.names, config.response_cache)
+        ..service_config(limits, config.engine, config.names, config.response_cache)
     };
     let service = serving(service, &plugins, &managed)?;
     let again = read_again(source);
     let live = LivePlugins::new(plugins, Arc::clone(&service), managed, auth, again, swaps);
-    let live = Arc::new(live);
-    models.publish_to(Arc::<LivePlugins>::downgrade(&live));
+    let live = published(live, &models);
     let health = Health::new(config.health, models, Arc::clone(&live), &kept);
     let observed = Observed::begin(health, &metrics, config.metrics.on_main);
     let state = Arc::new(ApiState::new(
