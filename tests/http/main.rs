@@ -42,6 +42,7 @@ mod many_streams;
 mod memory;
 mod model_files;
 mod ollama;
+mod open_responses;
 mod operations;
 mod playground;
 mod prompt_logprobs;

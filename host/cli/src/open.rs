@@ -238,6 +238,7 @@ fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) 
         tls: surroundings.tls,
         max_queue_wait: http.max_queue_wait,
         heartbeat: http.heartbeat,
+        websocket_time: http.websocket_time,
         draining,
         cut: surroundings.cut,
         observer: observed.metrics,

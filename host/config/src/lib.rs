@@ -249,6 +249,8 @@ pub struct HttpConfig {
     pub write_timeout: Duration,
     /// Pause after which a silent stream sends a comment.
     pub heartbeat: Duration,
+    /// Time after which a WebSocket takes no further request.
+    pub websocket_time: Duration,
     /// Time in which an answer must begin; `None`: requests wait for as long as their callers do.
     pub max_queue_wait: Option<Duration>,
     /// Time for work to end by itself when the server stops.
@@ -503,6 +505,10 @@ fn check_http(server: &RawServer, limits: &limits::RawLimits) -> Result<HttpConf
         body_timeout: milliseconds("server.body_timeout_ms", server.body_timeout_ms)?,
         write_timeout: milliseconds("server.write_timeout_ms", server.write_timeout_ms)?,
         heartbeat: milliseconds("server.heartbeat_ms", server.heartbeat_ms)?,
+        websocket_time: milliseconds(
+            "server.max_websocket_seconds",
+            server.max_websocket_seconds.saturating_mul(1000),
+        )?,
         max_queue_wait: match limits.max_queue_wait_ms {
             0 => None,
             wait => Some(milliseconds("limits.max_queue_wait_ms", wait)?),
