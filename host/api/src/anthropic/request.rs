@@ -1,5 +1,6 @@
 //! The body of `POST /v1/messages` and of `/v1/messages/count_tokens` as fields of a request.
 
+use http::StatusCode;
 use mortise_http::Problem;
 use mortise_service::{
     ChatPrompt, ContentConstraint, GrammarSource, Prompt, PromptEnd, RequestFields,
@@ -187,6 +188,7 @@ pub(super) fn count_fields(mode: Unsupported) -> Fields {
 
 /// Translate the body of `POST /v1/messages`.
 pub(super) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<MessageCall, Problem> {
+    refuse_thread(&object)?;
     let mut reader = FieldReader::new(object, mode);
     let generation: Generation = reader.read()?;
     let max_tokens = generation.max_tokens;
@@ -218,6 +220,21 @@ pub(super) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Mes
         ..RequestFields::default()
     };
     prompt(reader, fields)
+}
+
+/// Refuse to keep a conversation, in the way by which clients know that they must send all of it themselves. It is never
+/// left out of account: the next request would hold only what is new.
+fn refuse_thread(object: &Map<String, Value>) -> Result<(), Problem> {
+    match object.get("thread") {
+        None | Some(Value::Null) => Ok(()),
+        Some(_) => {
+            let text = "`thread` is not supported: this server keeps no threads; send the whole conversation";
+            Err(
+                Problem::new(StatusCode::BAD_REQUEST, "thread_unsupported_request", text)
+                    .at("thread"),
+            )
+        }
+    }
 }
 
 /// Translate the body of `POST /v1/messages/count_tokens`.
