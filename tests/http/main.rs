@@ -13,6 +13,7 @@ mod contract;
 mod deployment;
 mod devices;
 mod doors;
+mod embeddings;
 mod encoding;
 mod endings;
 mod engine;
