@@ -283,7 +283,7 @@ fn feature_e3_or_context_keeps_its_order_and_is_never_cut_unasked() {
         answered["id"].as_str().expect("an id")
     );
     assert_eq!(server.get(&path).ok()["data"][1]["phase"], "commentary");
-    let wrong = json!([{"role": "user", "content": "Hi", "phase": "commentary"}]);
+    let wrong = json!([{"role": "user", "content": "Hi", "phase": "loud"}]);
     assert_eq!(
         server.post(RESPONSES, &ask(wrong)).json()["error"]["param"],
         "input[0].phase"

@@ -210,15 +210,13 @@ fn check_message(path: &FieldPath, item: &mut Map<String, Value>) -> Result<(), 
         ));
     }
     let assistant = role == "assistant";
-    if let Some(phase) = item.get("phase") {
-        let known = PHASES.iter().any(|known| phase == known);
-        if !known || !assistant {
-            let path = path.key("phase");
-            let problem = format!(
-                "`{path}` is for messages of the assistant: `commentary` or `final_answer`"
-            );
-            return Err(Problem::invalid(path.to_string(), problem));
-        }
+    // Clients label messages of any role.
+    if let Some(phase) = item.get("phase")
+        && !PHASES.iter().any(|known| phase == known)
+    {
+        let path = path.key("phase");
+        let problem = format!("`{path}` must be `commentary` or `final_answer`");
+        return Err(Problem::invalid(path.to_string(), problem));
     }
     let content = path.key("content");
     match item.get_mut("content") {
