@@ -175,6 +175,7 @@ fn the_node_clients_work() {
         "package-lock.json",
         "ai.test.mjs",
         "chat.test.mjs",
+        "resources.test.mjs",
         "responses.test.mjs",
     ] {
         std::fs::copy(sources().join("node").join(file), work.join(file)).expect("copy");
