@@ -142,6 +142,13 @@ fn the_look_for_idle_models_is_started_again() {
 }
 
 #[test]
+fn the_return_of_freed_memory_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("memory-trim", || ());
+    faulty.was_restarted("memory-trim");
+}
+
+#[test]
 fn the_look_at_what_other_servers_share_is_started_again() {
     let faulty = Faulty::start();
     faulty.strike("shared-store", || ());
