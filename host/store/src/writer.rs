@@ -66,6 +66,7 @@ impl Writer {
             queued: Arc::clone(&queued),
             written: None,
             unsynced: None,
+            failing: false,
         };
         std::thread::Builder::new()
             .name("mortise-store".to_owned())
@@ -114,6 +115,8 @@ struct Thread {
     written: Option<Instant>,
     /// When the first commit was acknowledged that the disk may not have yet.
     unsynced: Option<Instant>,
+    /// The disk failed last: until it has taken something, it must have all that is acknowledged.
+    failing: bool,
 }
 
 impl Thread {
@@ -176,13 +179,14 @@ impl Thread {
         if let Err(error) = written {
             tracing::error!(%error, "answers that were acknowledged may not be on the disk");
             self.written = None;
+            self.failing = true;
         }
     }
 
     /// Write a group, and tell each commit how it went.
     fn write(&mut self, group: Vec<Job>) {
         let bytes: usize = group.iter().map(|job| job.bytes).sum();
-        let synced = group.iter().any(|job| self.must_be_synced(job));
+        let synced = self.failing || group.iter().any(|job| self.must_be_synced(job));
         let (results, wrote) = match self.rules.damaged.load(Ordering::Relaxed) {
             true => (vec![Err(damaged()); group.len()], Err(())),
             false => self.transaction(&group, synced),
@@ -192,6 +196,11 @@ impl Thread {
             Ok(true) => self.written = Some(Instant::now()),
             Ok(false) => {}
             Err(()) => self.written = None,
+        }
+        match wrote {
+            Ok(true) if synced => self.failing = false,
+            Ok(_) => {}
+            Err(()) => self.failing = true,
         }
         if wrote == Ok(true) {
             self.unsynced = match synced {
