@@ -349,7 +349,7 @@ impl Config {
         let proxies = check_proxies(server, &raw.auth.trusted_proxies)?;
         let (auth, identity) =
             check_auth(std::mem::take(&mut raw.auth), &overrides.api_keys, base)?;
-        let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
+        let engine = raw.engine.check(&raw.limits, &raw.health, auth.keys > 0)?;
         let upstream = overrides.upstream.as_ref();
         let upstream = upstream.map(UpstreamOverride::check).transpose()?;
         if overrides.model.is_none() && overrides.hf.is_none() && upstream.is_none() {

@@ -53,6 +53,8 @@ pub(crate) struct Sequence {
     held: Option<Vec<f32>>,
     adapter: Option<Arc<Adapter>>,
     ended: bool,
+    /// It ended well.
+    complete: bool,
 }
 
 impl Sequence {
@@ -80,6 +82,7 @@ impl Sequence {
             held: None,
             adapter: request.adapter,
             ended: false,
+            complete: false,
         };
         let begun = sequence.constraint.begin();
         sequence.fail_on(begun);
@@ -124,6 +127,11 @@ impl Sequence {
     /// Whether a row of logits waits for its mask.
     pub(crate) fn awaits_mask(&self) -> bool {
         self.held.is_some() && !self.ended
+    }
+
+    /// Whether it ended well: by a stop or by its length.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -347,6 +355,7 @@ impl Sequence {
     }
 
     fn finish(&mut self, reason: FinishReason, cached: usize) {
+        self.complete |= !self.ended;
         let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
         let usage = SequenceUsage {
             prompt_tokens: count(self.prompt),

@@ -523,6 +523,14 @@ pub(crate) fn rejected(
         SubmitError::ExpectedWait { wait } => ServiceError::Overloaded {
             seconds: wait.as_secs().saturating_add(1),
         },
+        SubmitError::Broken { retry_after } => ServiceError::Unavailable {
+            message: "the model's engine has failed again and again, or is stuck, and takes no requests at present; \
+                      retry later, or use another model"
+                .to_owned(),
+            retry_after: u32::try_from(retry_after.as_secs())
+                .unwrap_or(u32::MAX)
+                .saturating_add(1),
+        },
         SubmitError::Stopped => ServiceError::Stopping,
     }
 }
