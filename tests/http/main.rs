@@ -9,6 +9,7 @@ mod bodies;
 mod book;
 mod commands;
 mod config;
+mod content_log;
 mod contract;
 mod deployment;
 mod devices;

@@ -26,7 +26,7 @@ use crate::health::Health;
 use crate::kept::Kept;
 use crate::measure::measure;
 use crate::running::Running;
-use crate::serving::{built_in, service_config, serving, set_retriever};
+use crate::serving::{built_in, logged, service_config, serving, set_retriever};
 use crate::spending::{Money, accountant, charged};
 use crate::start;
 use crate::traces::Traces;
@@ -139,7 +139,7 @@ pub(crate) async fn open(
         built_in_tools: built_in(config.retrieval.search_tool, &search),
         ..service_config(limits, engine, config.names, config.response_cache)
     };
-    let service = serving(service, &plugins, &managed)?;
+    let service = serving(logged(service, &config.metrics), &plugins, &managed)?;
     let again = read_again(source);
     let live = LivePlugins::new(plugins, Arc::clone(&service), managed, auth, again, swaps);
     let live = Arc::new(live);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use mortise_api::{ApiState, SearchTool};
-use mortise_config::LimitConfig;
+use mortise_config::{LimitConfig, MetricsConfig};
 use mortise_models::{EngineSettings, NameMatching};
 use mortise_plugin_manager::{ManagedModel, PluginSet};
 use mortise_service::{CacheConfig, RunTool, ServedModel, Service, ServiceConfig};
+use mortise_telemetry::RedactedContent;
 
 /// The service of all models, with the plugins that are bound to them.
 pub(crate) fn serving(
@@ -45,6 +46,18 @@ pub(crate) fn service_config(
         tools: limits.tools,
         response_cache,
         ..ServiceConfig::default()
+    }
+}
+
+/// The same with a log of contents, if an operator asks for one.
+pub(crate) fn logged(service: ServiceConfig, logs: &MetricsConfig) -> ServiceConfig {
+    let Some(config) = &logs.content else {
+        return service;
+    };
+    tracing::warn!("prompts and answers are logged, redacted: log.content is set");
+    ServiceConfig {
+        content: Arc::new(RedactedContent::new(config)),
+        ..service
     }
 }
 

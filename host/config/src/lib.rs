@@ -397,7 +397,7 @@ impl Config {
             response_cache: raw.response_cache.check()?,
             metrics: raw
                 .metrics
-                .check(raw.log.request_begins, raw.admin.port.is_some())?,
+                .check(raw.log.lines()?, raw.admin.port.is_some())?,
             traces: raw.traces.check(base)?,
             state,
         })
