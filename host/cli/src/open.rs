@@ -116,7 +116,7 @@ pub(crate) async fn open(
     let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
     kept.audit.follow_models(&models);
     let identity = Arc::new(Identity::open(Arc::clone(&kept.store), config.identity).await?);
-    let money = Money::new(config.spend);
+    let money = Money::new(config.spend)?;
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
     let swaps = Arc::<SwapCounters>::default();

@@ -390,7 +390,7 @@ impl Config {
             auth,
             identity,
             valkey: raw.valkey.check(base)?,
-            spend: raw.spend.check()?,
+            spend: raw.spend.check(base)?,
             audit: raw.audit.check(base, state.outlives())?,
             health: raw.health.check()?,
             retrieval: raw.retrieval,
