@@ -194,6 +194,13 @@ fn the_task_that_writes_counters_is_started_again() {
 }
 
 #[test]
+fn the_task_that_gives_memory_back_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("memory-trim", || ());
+    faulty.was_restarted("memory-trim");
+}
+
+#[test]
 fn the_task_that_keeps_shared_counters_is_started_again() {
     let faulty = Faulty::with("[valkey]\nurl = \"unix:///nonexistent/socket\"\n");
     faulty.strike("shared-counters", || ());
