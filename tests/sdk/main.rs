@@ -7,6 +7,7 @@
 
 mod book;
 mod browser;
+mod chart;
 mod contract;
 mod own_suites;
 mod packages;
