@@ -126,7 +126,9 @@ fn with_change(below: &Table, mut kept: Table, change: &KeptChange) -> Result<Ta
             table.insert("enabled".to_owned(), Value::from(*enabled));
             set(&mut kept, "models", name, table)?;
         }
-        KeptChange::Binding(name, binding) => with_binding(below, &mut kept, name, binding)?,
+        KeptChange::Binding(name, binding) => {
+            with_binding(below, &mut kept, name, binding.as_ref())?
+        }
     }
     Ok(kept)
 }
@@ -153,7 +155,7 @@ fn with_binding(
     below: &Table,
     kept: &mut Table,
     name: &str,
-    binding: &Option<Map<String, Json>>,
+    binding: Option<&Map<String, Json>>,
 ) -> Result<(), String> {
     let configured = below
         .get("plugins")
