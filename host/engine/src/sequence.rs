@@ -137,8 +137,8 @@ impl Sequence {
         if self.logprobs.is_none() && self.sampler.is_greedy() {
             if self.constraint.is_unconstrained() {
                 wanted.resize(end, WantedLogits::Highest(None));
-            } else if let Some(mask) = self.ready_mask() {
-                wanted.push(WantedLogits::Highest(Some(mask)));
+            } else if let Some(allowed) = self.ready_mask() {
+                wanted.push(WantedLogits::Highest(allowed));
             }
         }
         // Masks behind draft tokens are computed only once the drafts are accepted.
@@ -165,16 +165,18 @@ impl Sequence {
         }
     }
 
-    /// The mask of the next token, if it is ready and allows any. Failures are found again, and
-    /// reported, when the row is sampled.
-    fn ready_mask(&mut self) -> Option<Arc<Vec<u32>>> {
+    /// The mask of the next token, if it is ready and allows any; none within where all tokens are
+    /// allowed. Failures are found again, and reported, when the row is sampled.
+    fn ready_mask(&mut self) -> Option<Option<Arc<Vec<u32>>>> {
         let vocabulary = self.vocabulary;
         let constraint = &mut self.constraint;
         let mask = catch_unwind(AssertUnwindSafe(|| match constraint.allowed() {
-            Ok(Allowed::Masked(mask)) => Some(Arc::clone(mask)),
+            Ok(Allowed::Any) => Some(None),
+            Ok(Allowed::Masked(mask)) => Some(Some(Arc::clone(mask))),
             _ => None,
         }));
-        mask.ok()?.filter(|mask| allows_any(mask, vocabulary))
+        let allows = |mask: &Arc<Vec<u32>>| allows_any(mask, vocabulary);
+        mask.ok()?.filter(|mask| mask.as_ref().is_none_or(allows))
     }
 
     /// Sample from a new row of logits. A whole row is kept if its mask is not ready.
