@@ -343,6 +343,18 @@ declare module 'mortise:plugin/output-parser@0.3.0' {
   }
 }
 
+declare module 'mortise:plugin/reasoning@0.3.0' {
+  /** Texts around a block of reasoning, as the model writes them. Control tokens are recognised in them. */
+  export interface Marks {
+    /** The text that opens a block; empty if blocks are opened by the prompt only. At most 256 bytes. */
+    open: string;
+    /** The text that closes it, which the host makes the model write: 1 to 256 bytes. */
+    close: string;
+  }
+  /** The marks of this model; none if a text does not end its reasoning. Asked once after `prepare`. */
+  export function describe(): Marks | null | undefined;
+}
+
 declare module 'mortise:plugin/grammar@0.3.0' {
   export type Fault = import('mortise:plugin/types@0.3.0').Fault;
   export type GrammarSource = import('mortise:plugin/types@0.3.0').GrammarSource;
