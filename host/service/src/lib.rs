@@ -21,6 +21,7 @@ mod event;
 mod failure;
 #[cfg(test)]
 mod fakes;
+mod gbnf;
 mod guard;
 mod identity;
 mod inspect;
@@ -38,6 +39,7 @@ mod plugins;
 mod prepare;
 mod prompt_scores;
 mod ranking;
+mod reasoning_budget;
 mod recognition;
 mod refusal;
 mod rendered_prompt;
@@ -55,6 +57,7 @@ mod source;
 mod spans;
 mod spending;
 mod stop;
+mod structural_tag;
 mod submit;
 mod tally;
 mod throughput;
@@ -63,6 +66,7 @@ mod tool_loop;
 mod turns;
 mod uncompiled;
 mod under_way;
+mod wanted;
 
 pub use admission::{Admission, Call, Granted, account as account_of};
 pub use answer::Answer;
@@ -107,8 +111,8 @@ pub use plugins::{
 pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;
 pub use request::{
-    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, PromptScoring, RequestFields,
-    Truncation,
+    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, PromptScoring, ReasoningBudget,
+    RequestFields, Truncation, Written,
 };
 pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
 pub use retrievers::{Retrieve, Retrievers, ScopedRetriever};
@@ -118,4 +122,5 @@ pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};
 pub use spending::{Purchase, Reserved, Spend};
 pub use stop::StopMatcher;
+pub use structural_tag::TagError;
 pub use under_way::RequestUnderWay;

@@ -2,8 +2,8 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    ChatPrompt, ContentConstraint, GrammarSource, Prompt, PromptEnd, RequestFields,
-    TemplateArguments,
+    ChatPrompt, ContentConstraint, GrammarSource, Prompt, PromptEnd, ReasoningBudget,
+    RequestFields, TemplateArguments,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -235,6 +235,14 @@ fn prompt(mut reader: FieldReader, mut fields: RequestFields) -> Result<MessageC
     let tools: ToolFields = reader.read()?;
     tools.write(&mut reader, &mut fields)?;
     let mut arguments = Map::new();
+    if let Some(tokens) = basics.thinking.as_ref().and_then(|it| it.budget_tokens) {
+        // Clients send one to every model: where none can be kept, it is a wish.
+        fields.reasoning_budget = Some(ReasoningBudget {
+            field: "thinking.budget_tokens",
+            tokens,
+            required: false,
+        });
+    }
     let thinking = thinking(basics.thinking, fields.max_tokens, &mut arguments)?;
     if let Some(output) = basics.output_config {
         if let Some(effort) = output.effort {
@@ -310,10 +318,10 @@ fn constraint(format: Format) -> Result<ContentConstraint, Problem> {
     let inner = path.key("schema");
     match format.schema {
         None => Err(missing(&inner)),
-        Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(ContentConstraint {
-            field: path.to_string(),
-            source: GrammarSource::JsonSchema(schema.to_string()),
-        }),
+        Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(ContentConstraint::new(
+            path.to_string(),
+            GrammarSource::JsonSchema(schema.to_string()),
+        )),
         Some(other) => Err(wrong_type(
             &inner,
             "a JSON Schema, an object or a boolean",
