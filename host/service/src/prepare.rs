@@ -67,7 +67,7 @@ pub(crate) struct Prepared {
     pub(crate) constraint: Option<GrammarSource>,
     pub(crate) keep_special: bool,
     /// Forced end of reasoning.
-    pub(crate) reasoning: Option<ForcedEnd>,
+    pub(crate) reasoning: Option<Box<ForcedEnd>>,
     /// The answer is a text of its own, and does not continue one.
     pub(crate) at_start: bool,
 }
@@ -160,7 +160,7 @@ pub(crate) async fn prepare(
         reasoning: {
             let marks = parser.as_ref().and_then(|(p, _)| p.traits().reasoning);
             let opened = rendered.opens_reasoning;
-            forced_end(model.name, model.tokenizer, fields, marks, opened)?
+            forced_end(model.name, model.tokenizer, fields, marks, opened)?.map(Box::new)
         },
         parser,
         constraint,

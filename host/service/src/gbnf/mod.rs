@@ -76,7 +76,7 @@ impl Writer<'_> {
             Node::Repeat { node, min, max } => {
                 let inner = match max {
                     Some(0 | 1) => self.node(node, after),
-                    _ => self.node(node, after | self.follows.first(self.grammar, node).0),
+                    _ => self.node(node, after | self.follows.first(node).0),
                 };
                 match (inner.is_empty(), min, max) {
                     (true, ..) | (_, _, Some(0)) => String::new(),
@@ -98,7 +98,7 @@ impl Writer<'_> {
             if !text.is_empty() {
                 written.push(text);
             }
-            let (first, nullable) = self.follows.first(self.grammar, part);
+            let (first, nullable) = self.follows.first(part);
             behind = match nullable {
                 true => behind | first,
                 false => first,

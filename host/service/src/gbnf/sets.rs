@@ -58,7 +58,7 @@ impl Follows {
         loop {
             let mut changed = false;
             for (index, body) in grammar.bodies.iter().enumerate().rev() {
-                let first = follows.first(grammar, body);
+                let first = follows.first(body);
                 changed |= first != follows.firsts[index];
                 follows.firsts[index] = first;
             }
@@ -69,7 +69,7 @@ impl Follows {
         loop {
             let before = follows.behind.clone();
             for (index, body) in grammar.bodies.iter().enumerate() {
-                follows.pass(grammar, body, follows.behind[index]);
+                follows.pass(body, follows.behind[index]);
             }
             if before == follows.behind {
                 return follows;
@@ -78,7 +78,7 @@ impl Follows {
     }
 
     /// First characters of a node, and whether it takes the empty text. Control tokens are no characters.
-    pub(super) fn first(&self, grammar: &Grammar, node: &Node) -> (Set, bool) {
+    pub(super) fn first(&self, node: &Node) -> (Set, bool) {
         match node {
             Node::Literal(text) => {
                 let first = text.chars().next().map(u32::from);
@@ -89,13 +89,13 @@ impl Follows {
             Node::Rule(index) => self.firsts[*index],
             Node::Token(_) => (Set::default(), false),
             Node::Alt(parts) => parts.iter().fold((Set::default(), false), |all, part| {
-                let (first, nullable) = self.first(grammar, part);
+                let (first, nullable) = self.first(part);
                 (all.0 | first, all.1 || nullable)
             }),
             Node::Seq(parts) => {
                 let mut set = Set::default();
                 for part in parts {
-                    let (first, nullable) = self.first(grammar, part);
+                    let (first, nullable) = self.first(part);
                     set = set | first;
                     if !nullable {
                         return (set, false);
@@ -104,7 +104,7 @@ impl Follows {
                 (set, true)
             }
             Node::Repeat { node, min, max } => {
-                let (first, nullable) = self.first(grammar, node);
+                let (first, nullable) = self.first(node);
                 match max {
                     Some(0) => (Set::default(), true),
                     _ => (first, nullable || *min == 0),
@@ -114,18 +114,16 @@ impl Follows {
     }
 
     /// Note what comes behind the rules in a node.
-    fn pass(&mut self, grammar: &Grammar, node: &Node, after: Set) {
+    fn pass(&mut self, node: &Node, after: Set) {
         match node {
             Node::Rule(index) => self.behind[*index] = self.behind[*index] | after,
             Node::Literal(_) | Node::Class(_) | Node::Token(_) => {}
-            Node::Alt(parts) => parts
-                .iter()
-                .for_each(|part| self.pass(grammar, part, after)),
+            Node::Alt(parts) => parts.iter().for_each(|part| self.pass(part, after)),
             Node::Seq(parts) => {
                 let mut behind = after;
                 for part in parts.iter().rev() {
-                    self.pass(grammar, part, behind);
-                    let (first, nullable) = self.first(grammar, part);
+                    self.pass(part, behind);
+                    let (first, nullable) = self.first(part);
                     behind = match nullable {
                         true => behind | first,
                         false => first,
@@ -135,9 +133,9 @@ impl Follows {
             Node::Repeat { node, max, .. } => {
                 let again = match max {
                     Some(0 | 1) => Set::default(),
-                    _ => self.first(grammar, node).0,
+                    _ => self.first(node).0,
                 };
-                self.pass(grammar, node, after | again);
+                self.pass(node, after | again);
             }
         }
     }
