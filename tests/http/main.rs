@@ -43,6 +43,7 @@ mod memory;
 mod model_files;
 mod ollama;
 mod operations;
+mod pdf_files;
 mod playground;
 mod prompt_logprobs;
 mod proxy_protocol;

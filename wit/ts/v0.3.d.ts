@@ -738,9 +738,9 @@ declare module 'mortise:plugin/retriever@0.3.0' {
   export interface Document {
     /** The name of its file. */
     name: string;
-    /** `text/plain`, `text/markdown` or `text/html`: what the text was taken from. */
+    /** `text/plain`, `text/markdown`, `text/html` or `application/pdf`: what the text was taken from. */
     mediaType: string;
-    /** Its text. Of HTML, and of Markdown, headings are lines that begin with `#`. */
+    /** Its text. Of Markdown, HTML and PDF, headings are lines that begin with `#`. */
     text: string;
   }
   /** How large chunks may be. */

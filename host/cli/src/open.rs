@@ -26,7 +26,7 @@ use crate::health::Health;
 use crate::kept::Kept;
 use crate::measure::measure;
 use crate::running::Running;
-use crate::serving::{built_in, service_config, serving, set_retriever};
+use crate::serving::{built_in, service_config, serving, set_retrieval};
 use crate::spending::{Money, accountant, charged};
 use crate::start;
 use crate::traces::Traces;
@@ -116,10 +116,10 @@ pub(crate) async fn open(
     let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
     kept.audit.follow_models(&models);
     let identity = Arc::new(Identity::open(Arc::clone(&kept.store), config.identity).await?);
-    let money = Money::new(config.spend);
+    let (money, search) = (Money::new(config.spend), Arc::<SearchTool>::default());
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
-    let swaps = Arc::<SwapCounters>::default();
+    let (host, swaps) = (plugins.host.clone(), Arc::<SwapCounters>::default());
     let measured = Measured {
         models: &models,
         aliases: &aliases,
@@ -129,7 +129,6 @@ pub(crate) async fn open(
         traces: &surroundings.traces,
     };
     let metrics = measured.metrics(&plugins, &config.metrics);
-    let search = Arc::<SearchTool>::default();
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
@@ -139,8 +138,7 @@ pub(crate) async fn open(
         built_in_tools: built_in(config.retrieval.search_tool, &search),
         ..service_config(limits, engine, config.names, config.response_cache)
     };
-    let service = serving(service, &plugins, &managed)?;
-    let again = read_again(source);
+    let (service, again) = (serving(service, &plugins, &managed)?, read_again(source));
     let live = LivePlugins::new(plugins, Arc::clone(&service), managed, auth, again, swaps);
     let live = Arc::new(live);
     models.publish_to(Arc::<LivePlugins>::downgrade(&live));
@@ -155,8 +153,7 @@ pub(crate) async fn open(
         config.state.retention,
         config.state.max_file_bytes,
     ));
-    search.serve(&state);
-    set_retriever(&state, config.retrieval.retriever)?;
+    set_retrieval(&state, &search, config.retrieval.retriever, host)?;
     Ok(Running {
         state,
         live,

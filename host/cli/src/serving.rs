@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use mortise_api::{ApiState, SearchTool};
 use mortise_config::LimitConfig;
 use mortise_models::{EngineSettings, NameMatching};
+use mortise_plugin::{DocumentReader, PluginHost};
 use mortise_plugin_manager::{ManagedModel, PluginSet};
 use mortise_service::{CacheConfig, RunTool, ServedModel, Service, ServiceConfig};
 
@@ -54,8 +55,22 @@ pub(crate) fn built_in(searches: bool, search: &Arc<SearchTool>) -> Vec<Arc<dyn 
     search.into_iter().collect()
 }
 
+/// Have files read and collections searched. The component that reads files is loaded with the first of them.
+pub(crate) fn set_retrieval(
+    state: &Arc<ApiState>,
+    search: &SearchTool,
+    retriever: Option<String>,
+    host: PluginHost,
+) -> anyhow::Result<()> {
+    search.serve(state);
+    let reader = DocumentReader::new(host, mortise_bundle::document_reader);
+    // Only the first call counts, and there is one.
+    let _ = state.reader.set(reader);
+    set_retriever(state, retriever)
+}
+
 /// Have a retriever work for the vector stores that name none. It must be there at the start.
-pub(crate) fn set_retriever(state: &ApiState, name: Option<String>) -> anyhow::Result<()> {
+fn set_retriever(state: &ApiState, name: Option<String>) -> anyhow::Result<()> {
     let Some(name) = name else {
         return Ok(());
     };

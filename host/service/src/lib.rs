@@ -89,9 +89,9 @@ pub use mortise_models::{
     TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
-    Assembly, ChunkSizes, Denial, Fault, GrammarSource, Joint, Kind, Passage, PassageBudget,
-    PluginError, Principal, RetrieverContext, SourceText, ToolAnswer, ToolCaller, ToolChoice,
-    ToolDeclaration as RunnableTool, ToolGrant,
+    Assembly, ChunkSizes, Denial, DocumentReader, Fault, GrammarSource, Joint, Kind, Passage,
+    PassageBudget, PluginError, Principal, ReadError, RetrieverContext, SourceText, ToolAnswer,
+    ToolCaller, ToolChoice, ToolDeclaration as RunnableTool, ToolGrant,
 };
 pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{

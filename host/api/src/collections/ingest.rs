@@ -5,14 +5,19 @@ use std::sync::Arc;
 
 use mortise_http::Problem;
 use mortise_retrieval::limits::{MAX_COLLECTION_CHUNKS, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_CHUNKS};
-use mortise_retrieval::{Chunk, Chunking, DocumentError, Span, text_of};
-use mortise_service::{ChunkSizes, PluginError, Principal, RequestId, ServedModel, ServiceError};
+use mortise_retrieval::{
+    Chunk, Chunking, DocumentError, Format, Pages, Span, is_pdf, text_of, text_of_pages,
+};
+use mortise_service::{
+    ChunkSizes, PluginError, Principal, ReadError, RequestId, ServedModel, ServiceError,
+};
 use mortise_store::{Change, Item, StoreError};
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::embedding::{embed, embedder_of};
 use super::limits::{INGEST_BATCH, SAMPLE_BYTES};
-use super::retriever::{Asker, Retrieval};
+use super::retriever::{ATTEMPTS, Asker, PAUSE, Retrieval};
 use super::stored::Member;
 use super::{Collections, read};
 use crate::contents::{key_of, piece};
@@ -48,6 +53,16 @@ impl From<DocumentError> for End {
     fn from(error: DocumentError) -> Self {
         let code = match error {
             DocumentError::Format(_) => "unsupported_file",
+            _ => "invalid_file",
+        };
+        Self::Failed(code, error.to_string())
+    }
+}
+
+impl From<ReadError> for End {
+    fn from(error: ReadError) -> Self {
+        let code = match error {
+            ReadError::Overloaded(_) | ReadError::Unusable(_) => "server_error",
             _ => "invalid_file",
         };
         Self::Failed(code, error.to_string())
@@ -98,7 +113,7 @@ async fn steps(
     let _held = state.files.hold(file);
     let bytes = content(state, member).await?;
     let model = embedder_of(state, Some(member.model()), "model")?;
-    let (text, spans) = divided(state, member, principal, bytes, &model).await?;
+    let (text, pages, spans) = divided(state, member, principal, bytes, &model).await?;
     let chunks = read::chunks(state, &member.key).await?;
     let mut chunks = go_on(state, member, &spans, chunks).await?;
     check_room(collections, member, spans.len()).await?;
@@ -116,7 +131,7 @@ async fn steps(
         let vectors = made.map_err(|error| End::Failed("embedding_failed", error.to_string()))?;
         let first = chunks.len();
         for ((span, text), vector) in next.zip(texts).zip(vectors) {
-            chunks.push(chunk(span, text, vector));
+            chunks.push(chunk(span, &pages, text, vector));
         }
         store(state, member, &chunks, first, spans.len()).await?;
     }
@@ -178,24 +193,24 @@ async fn go_on(
     Ok(Vec::new())
 }
 
-/// The text of a document, and the places of its chunks.
+/// The text of a document, and the places of its pages and of its chunks.
 async fn divided(
     state: &ApiState,
     member: &Member,
     principal: &Principal,
     bytes: Vec<u8>,
     model: &Arc<ServedModel>,
-) -> Result<(String, Vec<Span>), End> {
+) -> Result<(String, Pages, Vec<Span>), End> {
     let (name, chunking) = (member.name().to_owned(), member.chunking());
     let asked: RequestId = Arc::from(member.key.id.as_str());
     let asker = Asker::of(&asked, principal);
     let space = member.space();
     let retrieval = Retrieval::kept(state, member.retriever(), &space.id, asker)?;
+    let (text, pages, format) = text(state, name, bytes).await?;
     let embeds = Arc::clone(model);
-    let (text, format, sizes) = apart(move || {
-        let (text, format) = text_of(&name, bytes)?;
+    let (text, sizes) = apart(move || {
         let sizes = sizes(&text, &embeds, chunking)?;
-        Ok((text, format, sizes))
+        Ok((text, sizes))
     })
     .await?;
     let mut own = None;
@@ -210,9 +225,38 @@ async fn divided(
             Some(spans) => fitting(&text, spans, &embeds, chunking)?,
             None => divide(&text, &embeds, chunking)?,
         };
-        checked(spans).map(|spans| (text, spans))
+        checked(spans).map(|spans| (text, pages, spans))
     })
     .await
+}
+
+/// The text of a file, and where its pages begin.
+async fn text(
+    state: &ApiState,
+    name: String,
+    bytes: Vec<u8>,
+) -> Result<(String, Pages, Format), End> {
+    if !is_pdf(&name, &bytes) {
+        let read = move || Ok(text_of(&name, bytes)?);
+        let (text, format) = apart(read).await?;
+        return Ok((text, Pages::default(), format));
+    }
+    let Some(reader) = state.reader.get() else {
+        return Err(DocumentError::Format("PDF").into());
+    };
+    let mut attempt = 0;
+    let pages = loop {
+        match reader.read(&bytes).await {
+            Err(ReadError::Overloaded(_)) if attempt < ATTEMPTS => {
+                attempt += 1;
+                sleep(PAUSE).await;
+            }
+            read => break read?,
+        }
+    };
+    let read = move || Ok(text_of_pages(&pages)?);
+    let (text, pages) = apart(read).await?;
+    Ok((text, pages, Format::Pdf))
 }
 
 /// The end of a document that a retriever could not divide.
@@ -344,11 +388,12 @@ async fn check_room(collections: &Collections, member: &Member, more: usize) -> 
     }
 }
 
-fn chunk(span: &Span, text: String, vector: Vec<f32>) -> Chunk {
+fn chunk(span: &Span, pages: &Pages, text: String, vector: Vec<f32>) -> Chunk {
     let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     Chunk {
         start: place(span.start),
         end: place(span.end),
+        page: pages.at(span.start),
         vector,
         text,
     }

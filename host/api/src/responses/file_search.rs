@@ -8,7 +8,7 @@ use mortise_service::{OwnTools, RequestFields};
 use serde_json::{Map, Value, json};
 
 use crate::collections::{
-    Asked, FileSearch, HEADER, Ranking, Rules, Searched, collection, shown_attributes,
+    Asked, FileSearch, HEADER, Ranking, Rules, Searched, collection, on_page, shown_attributes,
 };
 use crate::fields::{FieldPath, Segment, missing, wrong_type};
 use crate::limits::MAX_SEARCHED_STORES;
@@ -140,7 +140,7 @@ pub(super) async fn open(
 /// The item of a search.
 pub(super) fn item(id: &str, status: &str, searched: &Searched, results: bool) -> Value {
     let rows = searched.hits.iter().map(|(number, found)| {
-        json!({
+        let row = json!({
             "file_id": found.file,
             "filename": found.name,
             "score": found.score,
@@ -150,7 +150,8 @@ pub(super) fn item(id: &str, status: &str, searched: &Searched, results: bool) -
             "number": number,
             "start": found.start,
             "end": found.end,
-        })
+        });
+        on_page(row, found.page)
     });
     json!({
         "id": id,
@@ -165,7 +166,7 @@ pub(super) fn item(id: &str, status: &str, searched: &Searched, results: bool) -
 pub(super) fn citations(text: &str, search: &FileSearch) -> Vec<Value> {
     let cited = marks(text).into_iter().filter_map(|(index, number)| {
         let found = search.passage(number)?;
-        Some(json!({
+        let citation = json!({
             "type": "file_citation",
             "index": index,
             "file_id": found.file,
@@ -173,7 +174,8 @@ pub(super) fn citations(text: &str, search: &FileSearch) -> Vec<Value> {
             // Extensions: the place of the passage in the document.
             "start": found.start,
             "end": found.end,
-        }))
+        });
+        Some(on_page(citation, found.page))
     });
     cited.collect()
 }
