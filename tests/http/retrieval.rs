@@ -436,6 +436,54 @@ fn durable(path: &Path) -> Server {
 }
 
 #[test]
+fn feature_e30_an_ingest_waits_while_the_store_is_full_and_searches_go_on() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("state.db");
+    let server = server(&format!("[store]\npath = {path:?}\nmax_mib = 2\n"));
+    let caller = nobody(&server);
+    let there = caller.store(&[caller.file("clauses.md", CLAUSES.as_bytes())]);
+    let ballast = caller.file("ballast.txt", "x".repeat(1_700_000).as_bytes());
+    let text: String = (0..600)
+        .map(|at| format!("Sentence {at} of many. "))
+        .collect();
+    let file = caller.file("long.txt", text.as_bytes());
+    let made = caller.post(STORES, &json!({"name": "long"})).ok();
+    let store = made["id"].as_str().expect("an id");
+    let small = json!({"max_chunk_size_tokens": 12, "chunk_overlap_tokens": 6});
+    let attach = json!({"file_id": file, "chunking_strategy": {"type": "static", "static": small}});
+    caller
+        .post(&format!("{STORES}/{store}/files"), &attach)
+        .ok();
+    server.wait_for_log(|line| line.contains("waits until the store takes something"));
+    let of_file = format!("{STORES}/{store}/files/{file}");
+    let shown = caller.get(&of_file).ok();
+    assert_eq!(shown["status"], "in_progress", "{shown}");
+    // What is there is found, and what has no room is refused.
+    assert_eq!(
+        names(&caller.search(&there, json!({"query": "zebra"}))),
+        ["clauses.md"; 3]
+    );
+    let body = form(
+        &[("purpose", "user_data")],
+        Some(("more.txt", &[b'x'; 900_000][..])),
+    );
+    let refused = server.send(&upload(&body));
+    assert_eq!(
+        refused.json()["error"]["code"],
+        "store_full",
+        "{}",
+        refused.text()
+    );
+    // With room again it goes on by itself.
+    caller.delete(&format!("/v1/files/{ballast}")).ok();
+    let counts = &caller.ingested(store)["file_counts"];
+    assert_eq!(counts["completed"], 1, "{counts}");
+    let content = caller.get(&format!("{of_file}/content")).ok();
+    let chunks = content["data"].as_array().expect("chunks").len();
+    assert_eq!(caller.get(&of_file).ok()["progress"]["chunks_done"], chunks);
+}
+
+#[test]
 fn feature_e30_an_ingest_goes_on_after_sigkill() {
     let folder = tempfile::tempdir().expect("make a folder");
     let path = folder.path().join("state.db");

@@ -19,6 +19,7 @@ use super::embedding::{embed, embedder_of};
 use super::limits::{INGEST_BATCH, SAMPLE_BYTES};
 use super::retriever::{ATTEMPTS, Asker, PAUSE, Retrieval};
 use super::stored::Member;
+use super::turns::Pauses;
 use super::{Collections, read};
 use crate::contents::{key_of, piece};
 use crate::problem::problem_of;
@@ -30,6 +31,8 @@ pub(super) enum End {
     Failed(&'static str, String),
     /// It goes on after the next start, or its record is gone.
     Halted,
+    /// It goes on when the store takes something again.
+    Waiting(StoreError),
 }
 
 impl From<StoreError> for End {
@@ -38,7 +41,10 @@ impl From<StoreError> for End {
             StoreError::Quota { .. } | StoreError::TooLarge { .. } => {
                 Self::Failed("store_quota_exceeded", error.to_string())
             }
-            _ => Self::Halted,
+            StoreError::Full | StoreError::Busy | StoreError::Unavailable(_) => {
+                Self::Waiting(error)
+            }
+            StoreError::Conflict | StoreError::NotFound => Self::Halted,
         }
     }
 }
@@ -75,18 +81,17 @@ pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: P
     let held = collections.under_way.hold(member.key.clone());
     tokio::spawn(async move {
         let _held = held;
-        let turn = collections.turns.of(&member.key.owner);
-        let Ok(_turn) = turn.acquire().await else {
-            return;
-        };
-        let Ok(_slot) = collections.slots.acquire().await else {
-            return;
-        };
-        let mut member = member;
+        let (mut member, mut pauses) = (member, Pauses::default());
         let id = member.key.id.clone();
-        match steps(&collections, &mut member, &principal).await {
+        let mut end = in_turn(&collections, &mut member, &principal).await;
+        while let Err(End::Waiting(error)) = &end
+            && pauses.rest(&collections, error, &id).await
+        {
+            end = in_turn(&collections, &mut member, &principal).await;
+        }
+        match end {
             Ok(()) => tracing::info!(id, "a document was ingested"),
-            Err(End::Halted) => tracing::info!(
+            Err(End::Halted | End::Waiting(_)) => tracing::info!(
                 id,
                 "a document goes on after the next start, or was taken out"
             ),
@@ -101,6 +106,18 @@ pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: P
             }
         }
     });
+}
+
+/// The work on a document, once it is its turn.
+async fn in_turn(
+    collections: &Collections,
+    member: &mut Member,
+    principal: &Principal,
+) -> Result<(), End> {
+    let turn = collections.turns.of(&member.key.owner);
+    let _turn = turn.acquire().await.map_err(|_| End::Halted)?;
+    let _slot = collections.slots.acquire().await.map_err(|_| End::Halted)?;
+    steps(collections, member, principal).await
 }
 
 async fn steps(
