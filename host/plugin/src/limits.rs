@@ -57,8 +57,7 @@ pub const MAX_QUERY_BYTES: usize = 16 * 1024;
 /// Bytes of all chunks that a retriever makes of a document, as a multiple of its text: chunks overlap.
 pub(crate) const MAX_CHUNK_COPIES: usize = 4;
 
-/// Time in which the reader of files may run for one of them. A file of a thousand pages takes a few
-/// seconds.
+/// Time in which the reader of files may run for one of them.
 pub(crate) const MAX_READING: Duration = Duration::from_secs(30);
 
 /// Time by the clock in which a file is read, as a multiple of the time in which its reader runs.
