@@ -21,6 +21,7 @@ static STORE: LazyLock<Arc<dyn Store>> = LazyLock::new(|| {
         max_bytes: 1 << 26,
         owner_max_bytes: 1 << 26,
         owner_max_records: 1 << 16,
+        sync_answers: false,
     };
     Arc::new(SqliteStore::open(&config).expect("a store"))
 });

@@ -12,6 +12,9 @@ use wasm_encoder::{ComponentSection, CustomSection};
 /// Names of the default plugins.
 const PLUGINS: [&str; 4] = ["chat-template", "output-parser", "grammar", "policy"];
 
+/// Name of the component that reads files.
+const READER: &str = "document-reader";
+
 /// Without these a model cannot be loaded.
 const MODEL_FILES: [&str; 5] = [
     "config.json",
@@ -51,23 +54,43 @@ fn embed_plugins(source: &mut String, folder: &Path, out: &Path) -> Result<(), S
     println!("cargo::rerun-if-changed={}", folder.display());
     source.push_str("static PLUGINS: &[(&str, &[u8], &[u8])] = &[\n");
     for name in PLUGINS {
-        let prebuilt = folder.join(format!("{name}.wasm"));
-        let mut wasm = fs::read(&prebuilt)
-            .map_err(|error| format!("cannot read {}: {error}", prebuilt.display()))?;
-        append_version(&mut wasm);
-        let path = out.join(format!("{name}.wasm.lz4"));
-        write(&path, &lz4_flex::compress_prepend_size(&wasm))?;
-        let machine_code = mortise_aot::precompile(&wasm)
-            .map_err(|error| format!("compiling the default plugin `{name}` failed: {error:#}"))?;
-        let compiled = out.join(format!("{name}.cwasm.lz4"));
-        write(&compiled, &lz4_flex::compress_prepend_size(&machine_code))?;
-        let _ = writeln!(
-            source,
-            "    ({name:?}, include_bytes!({path:?}), include_bytes!({compiled:?})),"
-        );
+        let _ = writeln!(source, "    {},", embedded(name, folder, out)?);
     }
     source.push_str("];\n");
+    // Few servers ever read such a file: those compile it with the first one, and the rest are smaller.
+    let reader = packed(READER, &component(READER, folder)?, out)?;
+    let _ = writeln!(
+        source,
+        "static READER: (&str, &[u8]) = ({READER:?}, {reader});"
+    );
     Ok(())
+}
+
+/// The expression of a plugin: its name, itself and its machine code.
+fn embedded(name: &str, folder: &Path, out: &Path) -> Result<String, String> {
+    let wasm = component(name, folder)?;
+    let path = packed(name, &wasm, out)?;
+    let machine_code = mortise_aot::precompile(&wasm)
+        .map_err(|error| format!("compiling the default plugin `{name}` failed: {error:#}"))?;
+    let compiled = out.join(format!("{name}.cwasm.lz4"));
+    write(&compiled, &lz4_flex::compress_prepend_size(&machine_code))?;
+    Ok(format!("({name:?}, {path}, include_bytes!({compiled:?}))"))
+}
+
+/// A component with its version.
+fn component(name: &str, folder: &Path) -> Result<Vec<u8>, String> {
+    let prebuilt = folder.join(format!("{name}.wasm"));
+    let mut wasm = fs::read(&prebuilt)
+        .map_err(|error| format!("cannot read {}: {error}", prebuilt.display()))?;
+    append_version(&mut wasm);
+    Ok(wasm)
+}
+
+/// The expression of a component's compressed bytes.
+fn packed(name: &str, wasm: &[u8], out: &Path) -> Result<String, String> {
+    let path = out.join(format!("{name}.wasm.lz4"));
+    write(&path, &lz4_flex::compress_prepend_size(wasm))?;
+    Ok(format!("include_bytes!({path:?})"))
 }
 
 /// Add the custom section that tells the plugin's version, which is that of the workspace.

@@ -47,8 +47,17 @@ fn left(server: &Server) -> u64 {
     left.and_then(|left| left.parse().ok()).expect("a number")
 }
 
-/// Sends a request that may meet the end of the server; true if the answer came.
-fn answered(address: &str) -> bool {
+/// Outcome of a request that may meet the end of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Met {
+    Answer,
+    /// A machine that is busy with other things let the policy's call run out of time: the request may be counted.
+    Deadline,
+    End,
+}
+
+/// Sends a request that may meet the end of the server.
+fn answered(address: &str) -> Met {
     let request = request();
     let mut text = format!(
         "POST {} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {}\r\n",
@@ -67,10 +76,13 @@ fn answered(address: &str) -> bool {
     };
     match ask() {
         Ok(answer) if answer.starts_with("HTTP/1.1 ") => {
+            if answer.contains("\"code\":\"plugin_deadline\"") {
+                return Met::Deadline;
+            }
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-            true
+            Met::Answer
         }
-        _ => false,
+        _ => Met::End,
     }
 }
 
@@ -80,6 +92,8 @@ struct Load {
     answered: AtomicU64,
     /// Of those, the ones that came within the window before the kill, and may be forgotten.
     late: AtomicU64,
+    /// Requests that may be counted or not, beside those.
+    unsure: AtomicU64,
     killing: AtomicBool,
 }
 
@@ -91,10 +105,12 @@ fn run(server: &mut Server, time: Duration) -> Load {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 while !load.killing.load(SeqCst) {
-                    if !answered(&address) {
-                        return;
-                    }
-                    load.answered.fetch_add(1, SeqCst);
+                    let counter = match answered(&address) {
+                        Met::Answer => &load.answered,
+                        Met::Deadline => &load.unsure,
+                        Met::End => return,
+                    };
+                    counter.fetch_add(1, SeqCst);
                     if begun.elapsed() + WINDOW + SLACK >= time {
                         load.late.fetch_add(1, SeqCst);
                     }
@@ -133,12 +149,17 @@ fn feature_z3_kills_never_give_back_more_than_the_window() {
             "round {round}: {expected} were answered, {now} are counted, {late} came in the window"
         );
         assert!(
-            now <= expected + CLIENTS + 1,
+            now <= expected + CLIENTS + 1 + last.unsure.load(SeqCst),
             "round {round}: {now} are counted of {expected}"
         );
         requests += answered;
         lost_in_all += lost;
         in_windows += late;
+        if round > 0 && round % 50 == 0 {
+            println!(
+                "{round} kills: {requests} answered, {in_windows} in windows, {lost_in_all} not counted"
+            );
+        }
         if round == rounds {
             break;
         }

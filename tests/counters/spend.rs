@@ -245,3 +245,68 @@ fn feature_b15_a_remote_model_costs_what_its_server_counts() {
         line["reserved"] == "0.000000" && line["settled"] == text(price) && line["requests"] == 2
     });
 }
+
+/// Events of a ledger, with the millionths that were settled.
+fn ledger(path: &std::path::Path) -> Vec<(String, Option<u64>)> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines = text.lines().map(|line| {
+        let entry: Value = serde_json::from_str(line).expect("a line of JSON");
+        let event = entry["event"].as_str().expect("an event").to_owned();
+        (event, entry["settled_micros"].as_u64())
+    });
+    lines.collect()
+}
+
+#[test]
+fn feature_b15_a_ledger_has_each_reservation_and_its_end_over_a_kill() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("money.jsonl");
+    let spend = format!("[spend]\nledger = {path:?}\nledger_required = true\n");
+    let priced = |delay: u64| {
+        let script =
+            format!("token_delay_ms = {delay}\ndefault = \"One two three four five six.\"\n");
+        let prices = PRICES.replacen("[spend]\n", &spend, 1);
+        Server::scripted(&script, &format!("{KEYS}{prices}"))
+    };
+    let server = priced(0);
+    let cost = cost(&server.send(&ask("sk-a")).ok());
+    until("it is settled", || {
+        ledger(&path)
+            == [
+                ("reserved".to_owned(), None),
+                ("settled".to_owned(), Some(cost)),
+            ]
+    });
+    drop(server);
+    let mut server = priced(60_000);
+    let under_way = ask("sk-b").begin(server.address());
+    until("another one is reserved", || ledger(&path).len() == 3);
+    server.signal("KILL");
+    server.wait();
+    drop(under_way);
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, b"{\"event\":\"sett"))
+        .expect("half a line");
+    let server = priced(0);
+    server.send(&ask("sk-a")).ok();
+    let events = || ledger(&path).into_iter().map(|(event, _)| event);
+    until("the next one is settled", || events().count() == 6);
+    let expected = [
+        "reserved",
+        "settled",
+        "reserved",
+        "abandoned",
+        "reserved",
+        "settled",
+    ];
+    assert!(events().eq(expected), "{:?}", ledger(&path));
+    // It was moved away, and no other can be made: nothing runs that it does not know.
+    let gone = folder.path().with_extension("gone");
+    std::fs::rename(folder.path(), &gone).expect("rename");
+    let refused = server.send(&ask("sk-a"));
+    assert_eq!(code(&refused), (503, "model_unavailable".to_owned()));
+    std::fs::rename(&gone, folder.path()).expect("rename");
+    server.send(&ask("sk-a")).ok();
+}

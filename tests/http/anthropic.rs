@@ -40,6 +40,24 @@ fn error(response: &Response) -> (u16, String) {
 }
 
 #[test]
+fn a_thread_is_refused_so_that_clients_go_on_without_one() {
+    let server = Server::scripted(SCRIPT, "[openai]\nunsupported = \"ignore\"\n");
+    for thread in [
+        json!({"type": "create"}),
+        json!({"type": "continue", "previous_message_id": "msg_1"}),
+    ] {
+        let refused = server.post(MESSAGES, &asked("Hi", json!({"thread": thread})));
+        assert_eq!(error(&refused), (400, "invalid_request_error".to_owned()));
+        let details = &refused.json()["error"]["details"];
+        assert_eq!(details["error_code"], "thread_unsupported_request");
+        assert_eq!(details["unsupported"], json!(["thread"]));
+    }
+    server
+        .post(MESSAGES, &asked("Hi", json!({"thread": null})))
+        .ok();
+}
+
+#[test]
 fn keys_guard_this_dialect_and_its_callers_are_known_by_their_header() {
     let keys = "[[auth.api_keys]]\nid = \"a\"\nkey = \"secret-key\"\n";
     let server = Server::scripted(SCRIPT, keys);

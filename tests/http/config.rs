@@ -38,6 +38,36 @@ fn help_is_printed_and_the_default_file_is_right() {
 }
 
 #[test]
+fn feature_c3_what_is_not_said_has_the_values_of_the_default_file() {
+    let (_, text) = run(&["config", "print-default"]);
+    for line in [
+        "heartbeat_ms = 15000",
+        "default_max_tokens = 2048",
+        "max_context = 4096",
+        "step_token_budget = 512",
+        "max_batch = 32",
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line}");
+    }
+    let server = Server::scripted(&format!("default = \"{}\"", "x".repeat(3000)), "");
+    let ask = json!({"model": "scripted", "input": "Hi"});
+    let response = server.post("/v1/responses", &ask).ok();
+    assert_eq!(response["usage"]["output_tokens"], 2048);
+    assert_eq!(
+        response["incomplete_details"]["reason"],
+        "max_output_tokens"
+    );
+    for (field, value) in [
+        ("temperature", 1.0),
+        ("top_p", 1.0),
+        ("presence_penalty", 0.0),
+        ("frequency_penalty", 0.0),
+    ] {
+        assert_eq!(response[field].as_f64(), Some(value), "{field}");
+    }
+}
+
+#[test]
 fn wrong_usage_and_configuration_end_with_2() {
     assert_eq!(run(&["serve", "--prot", "1"]).0, Some(2));
     let folder = tempfile::tempdir().expect("make a folder");

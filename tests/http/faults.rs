@@ -142,6 +142,13 @@ fn the_look_for_idle_models_is_started_again() {
 }
 
 #[test]
+fn the_return_of_freed_memory_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("memory-trim", || ());
+    faulty.was_restarted("memory-trim");
+}
+
+#[test]
 fn the_look_at_what_other_servers_share_is_started_again() {
     let faulty = Faulty::start();
     faulty.strike("shared-store", || ());
@@ -259,6 +266,41 @@ fn an_engine_begins_anew_and_ends_only_what_it_had() {
         faulty.server.metric("mortise_batch_size_decode{") == 0.0
             && faulty.server.metric("mortise_kv_blocks_used{") == 0.0
     });
+}
+
+#[test]
+fn feature_z10_an_engine_that_fails_again_and_again_takes_no_requests() {
+    let faulty = Faulty::with("[limits]\nbreaker_failures = 2\n");
+    let file = faulty.faults.path().join("engine");
+    let body = json!({"model": "mortise-demo", "prompt": "One", "max_tokens": 8});
+    let open = || faulty.server.metric("mortise_engine_circuit_open{");
+    assert_eq!(open(), 0.0);
+    // The engine's loop panics in each turn until the circuit is open.
+    let refused = wait_for(|| {
+        std::fs::write(&file, "").expect("write the file of the fault");
+        let answer = faulty.server.post(TEXT, &body);
+        match answer.status() {
+            503 => Ok(answer),
+            status => Err(format!("{status} and no refusal")),
+        }
+    });
+    let _ = std::fs::remove_file(&file);
+    assert_eq!(refused.json()["error"]["code"], "model_unavailable");
+    let wait = refused.header("retry-after").map(str::parse::<u64>);
+    assert!(matches!(wait, Some(Ok(1..=31))), "{wait:?}");
+    assert!(faulty.server.metric("mortise_engine_circuit_opened_total{") >= 1.0);
+    let failed = |line: &str| line.contains("takes no requests for a pause");
+    faulty.server.wait_for_log(failed);
+    // Until a probe has passed, its part is degraded, and only this model is refused: the server stays ready.
+    let ready = faulty.server.get("/ready");
+    assert_eq!(ready.status(), 200);
+    assert_eq!(ready.json()["checks"]["engine"], "degraded");
+    assert_eq!(ready.json()["engine"]["models_refused"], 1);
+    until("a probe is answered", || {
+        faulty.server.post(TEXT, &body).status() == 200
+    });
+    assert_eq!(open(), 0.0);
+    assert_eq!(faulty.server.get("/ready").json()["checks"]["engine"], "ok");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! HTTP/2 by the letter: peers that break the rules of RFC 9113 and RFC 7541 get the error that these name, on the
 //! stream or the connection. The cases are those of h2spec, by its numbers, as far as a server can fail them and ours
-//! does not: the pseudo-headers of trailers (8.1.2.1/3) are dropped by the library, like the trailers themselves by
-//! us, and the request is answered.
+//! does not. One is left out: pseudo-headers in trailers (8.1.2.1/3). `h2` (0.4.20) takes the fields of trailers by
+//! `Headers::into_fields` and drops pseudo-headers before anyone above it sees them, without a setting for it; trailers
+//! themselves are dropped here, so that nothing in them has an effect, and the request is answered.
 
 use std::io::ErrorKind::{TimedOut, WouldBlock};
 use std::io::Write as _;

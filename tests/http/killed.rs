@@ -41,6 +41,52 @@ pub(crate) fn rounds() -> usize {
     number_of("MORTISE_KILLS", 4)
 }
 
+/// Rounds between two starts after an end in order, which those after kills are compared with.
+const CONTROL: usize = 4;
+
+/// Most that a start may take longer because the server before it was killed.
+const LONGER: Duration = Duration::from_secs(2);
+
+/// Rounds from which the times of starts are compared, too: a few starts of a machine that does other things mean nothing.
+const MANY: usize = 100;
+
+/// Time that a start took, and the processor's part of it.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    wall: Duration,
+    processor: Duration,
+}
+
+fn started(place: &str) -> (Server, Start) {
+    let begun = Instant::now();
+    let server = loaded(place);
+    let wall = begun.elapsed();
+    let processor = processor_time(server.pid());
+    (server, Start { wall, processor })
+}
+
+/// Processor time of a process so far, in all of its threads.
+fn processor_time(pid: u32) -> Duration {
+    /// Ticks of a second, as Linux shows them on every architecture.
+    const TICKS: u64 = 100;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process");
+    // The name, which may hold spaces, ends with the last parenthesis.
+    let (_, fields) = text.rsplit_once(')').expect("a name");
+    let fields = fields.split_whitespace().skip(11).take(2);
+    let ticks: u64 = fields
+        .map(|field| field.parse::<u64>().expect("a number"))
+        .sum();
+    Duration::from_millis(ticks * 1000 / TICKS)
+}
+
+/// End a server in order, and start another at its store.
+fn start_in_order(mut server: Server, place: &str) -> (Server, Start) {
+    server.signal("TERM");
+    server.wait();
+    drop(server);
+    started(place)
+}
+
 /// Numbers that look random, the same for the same seed.
 struct Random(u64);
 
@@ -266,12 +312,12 @@ fn kill_and_look(place: &str) {
     let kills = rounds();
     let seed = number_of("MORTISE_KILLS_SEED", 13);
     let mut random = Random(seed as u64);
-    let (load, mut checked, mut starts) = (Load::default(), 0, Vec::new());
+    let (load, mut checked) = (Load::default(), 0);
+    let (mut starts, mut controls) = (Vec::new(), Vec::new());
     let (mut first, mut sent) = (0, 0_usize);
     for round in 0..=kills {
-        let begun = Instant::now();
-        let server = loaded(place);
-        starts.push(begun.elapsed());
+        let (mut server, start) = started(place);
+        starts.push(start);
         send_again(&server, &load, first.max(sent.saturating_sub(8))..sent);
         let acknowledged = load.acknowledged.lock().expect("the list").clone();
         let last = round == kills;
@@ -284,6 +330,11 @@ fn kill_and_look(place: &str) {
         }
         check_once(&server, first..sent);
         (checked, first) = (acknowledged.len(), sent);
+        if round % CONTROL == CONTROL - 1 {
+            let control;
+            (server, control) = start_in_order(server, place);
+            controls.push(control);
+        }
         if last {
             break;
         }
@@ -305,23 +356,52 @@ fn kill_and_look(place: &str) {
         "the load was no load: {}",
         acknowledged.len()
     );
-    tell(seed, &acknowledged, starts);
+    // The first start finds nothing to go on with.
+    starts.remove(0);
+    tell(seed, &acknowledged, &starts, &controls);
+    compare(&starts, &controls);
+}
+
+/// No start takes longer because of a kill than it may.
+fn compare(starts: &[Start], controls: &[Start]) {
+    let longest = |all: &[Start], part: fn(&Start) -> Duration| {
+        let longest = all.iter().map(part).max();
+        longest.expect("a start")
+    };
+    let mut parts: Vec<fn(&Start) -> Duration> = vec![|start| start.processor];
+    if starts.len() >= MANY {
+        parts.push(|start| start.wall);
+    }
+    for part in parts {
+        let (killed, control) = (longest(starts, part), longest(controls, part));
+        assert!(killed <= control + LONGER, "{killed:?} beside {control:?}");
+    }
 }
 
 /// Figures of a run.
-fn tell(seed: usize, acknowledged: &[Acknowledged], mut starts: Vec<Duration>) {
+fn tell(seed: usize, acknowledged: &[Acknowledged], starts: &[Start], controls: &[Start]) {
     let counts = [BATCHES, "/files/", RESPONSES, CHAT].map(|kind| {
         let of_kind = acknowledged.iter().filter(|(path, _)| path.contains(kind));
         format!("{kind} {}", of_kind.count())
     });
-    // The first start finds nothing to go on with.
-    let (kills, empty) = (starts.len() - 1, starts.remove(0));
-    starts.sort();
-    let (median, longest) = (starts.get(starts.len() / 2), starts.last());
+    let figures = |all: &[Start], part: fn(&Start) -> Duration| {
+        let mut all: Vec<Duration> = all.iter().map(part).collect();
+        all.sort();
+        (all[all.len() / 2], all[all.len() - 1])
+    };
     eprintln!(
-        "seed {seed}, {kills} kills under load, acknowledged {counts:?}; starts: first {empty:?}, then {median:?} at \
-         the median, {longest:?} at most"
+        "seed {seed}, {} kills under load, acknowledged {counts:?}",
+        starts.len()
     );
+    for (name, all) in [("killed", starts), ("ended in order", controls)] {
+        let (wall, processor) = (
+            figures(all, |start| start.wall),
+            figures(all, |start| start.processor),
+        );
+        eprintln!(
+            "starts after a server that was {name}, median and longest: {wall:?}; processor: {processor:?}"
+        );
+    }
 }
 
 #[test]

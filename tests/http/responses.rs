@@ -8,7 +8,7 @@ use crate::support::{Server, wait_for};
 pub(crate) const RESPONSES: &str = "/v1/responses";
 const CONVERSATIONS: &str = "/v1/conversations";
 
-const SCRIPT: &str = r#"
+pub(crate) const SCRIPT: &str = r#"
 default = "Hello there, wörld 👋."
 lines = [
     { when = "sunny in Paris", say = "It is sunny." },
@@ -18,22 +18,22 @@ lines = [
 ]
 "#;
 
-fn ask(input: Value) -> Value {
+pub(crate) fn ask(input: Value) -> Value {
     json!({"model": "scripted", "input": input})
 }
 
-fn with(mut body: Value, field: &str, value: Value) -> Value {
+pub(crate) fn with(mut body: Value, field: &str, value: Value) -> Value {
     body[field] = value;
     body
 }
 
-fn weather() -> Value {
+pub(crate) fn weather() -> Value {
     json!([{"type": "function", "name": "get_weather", "parameters": {
         "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
     }}])
 }
 
-fn text_of(response: &Value) -> String {
+pub(crate) fn text_of(response: &Value) -> String {
     let items = response["output"].as_array().expect("items").iter();
     let messages = items.filter(|item| item["type"] == "message");
     let texts = messages.map(|item| item["content"][0]["text"].as_str().expect("a text"));
@@ -117,7 +117,7 @@ fn feature_e3_a_response_has_every_field() {
 }
 
 /// Rules of the event grammar; returns the response of the last event.
-fn check_grammar(events: &[Value]) -> Value {
+pub(crate) fn check_grammar(events: &[Value]) -> Value {
     let kind = |event: &Value| event["type"].as_str().expect("a type").to_owned();
     let mut texts: Vec<String> = Vec::new();
     for (at, event) in events.iter().enumerate() {

@@ -180,8 +180,7 @@ fn feature_e30_a_bad_file_fails_by_itself() {
     let nested = "<div>".repeat(200_000) + "deep";
     let line = "x".repeat(4096);
     for (name, content, code) in [
-        ("a.pdf", &b"%PDF-1.7 ..."[..], "unsupported_file"),
-        ("a.docx", b"PK\x03\x04....", "unsupported_file"),
+        ("a.docx", &b"PK\x03\x04...."[..], "unsupported_file"),
         ("a.txt", b"abc\xFF\xFE", "invalid_file"),
         ("empty.txt", b" \n", "invalid_file"),
     ] {
@@ -216,6 +215,70 @@ fn feature_e30_a_bad_file_fails_by_itself() {
         "{}",
         refused.text()
     );
+}
+
+/// A file of `tests/documents`.
+pub(crate) fn document(name: &str) -> Vec<u8> {
+    std::fs::read(example::root().join("tests/documents").join(name)).expect("a document")
+}
+
+#[test]
+fn feature_e30_an_answer_names_the_page_of_a_pdf_file() {
+    let server = server("");
+    let caller = nobody(&server);
+    let file = caller.file("report.pdf", &document("report.pdf"));
+    let store = caller.store(std::slice::from_ref(&file));
+    let words = json!({"hybrid_search": {"embedding_weight": 0, "text_weight": 1}});
+    let found = caller.search(&store, json!({"query": "zebra", "ranking_options": words}));
+    let hit = &found[0]["content"][0];
+    assert_eq!(hit["page"], 3, "{found:?}");
+    let path = format!("{STORES}/{store}/files/{file}/content");
+    let content = caller.get(&path).ok();
+    let pages = content["data"].as_array().expect("chunks").iter();
+    let pages: Vec<_> = pages.filter_map(|chunk| chunk["page"].as_u64()).collect();
+    assert!(pages.is_sorted() && pages.first() == Some(&1), "{content}");
+    let asked = json!({"query": "Clause seven: the zebra crossing at the quay is painted anew each May.",
+        "collection": "papers", "similarity_threshold": -1.0, "top_k": 1});
+    let answer = caller.post(RAG, &asked).ok();
+    assert!(answer["sources"][0]["page"].is_u64(), "{answer}");
+    // Other files have none.
+    let plain = caller.store(&[caller.file("a.txt", b"A plain text.")]);
+    let found = caller.search(&plain, json!({"query": "plain"}));
+    assert_eq!(found[0]["content"][0].get("page"), None, "{found:?}");
+}
+
+#[test]
+fn feature_e30_a_hostile_pdf_file_fails_by_itself() {
+    let server = server("");
+    let caller = nobody(&server);
+    let good = caller.file("report.pdf", &document("report.pdf"));
+    let cut = &document("letters.pdf")[..9000];
+    for (name, content, part) in [
+        ("locked.pdf", &document("locked.pdf")[..], "encrypted"),
+        // Two gigabytes once it is unpacked.
+        ("bomb.pdf", &document("bomb.pdf"), "MiB of memory"),
+        ("named.pdf", b"No pages at all.", "broken"),
+        ("cut.pdf", cut, "broken"),
+    ] {
+        let bad = caller.file(name, content);
+        let store = caller.store(&[bad.clone(), good.clone()]);
+        let counts = &caller.ingested(&store)["file_counts"];
+        assert_eq!(
+            (&counts["failed"], &counts["completed"]),
+            (&json!(1), &json!(1)),
+            "{name}"
+        );
+        let error = &caller.get(&format!("{STORES}/{store}/files/{bad}")).ok()["last_error"];
+        assert_eq!(error["code"], "invalid_file", "{name}: {error}");
+        assert!(
+            error["message"]
+                .as_str()
+                .is_some_and(|text| text.contains(part)),
+            "{name}: {error}"
+        );
+        let found = caller.search(&store, json!({"query": "zebra crossing"}));
+        assert!(names(&found).iter().all(|name| *name == "report.pdf") && !found.is_empty());
+    }
 }
 
 #[test]
@@ -370,6 +433,54 @@ fn feature_r9_documents_become_no_control_tokens() {
 
 fn durable(path: &Path) -> Server {
     server(&format!("[store]\npath = {path:?}\n"))
+}
+
+#[test]
+fn feature_e30_an_ingest_waits_while_the_store_is_full_and_searches_go_on() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("state.db");
+    let server = server(&format!("[store]\npath = {path:?}\nmax_mib = 2\n"));
+    let caller = nobody(&server);
+    let there = caller.store(&[caller.file("clauses.md", CLAUSES.as_bytes())]);
+    let ballast = caller.file("ballast.txt", "x".repeat(1_700_000).as_bytes());
+    let text: String = (0..600)
+        .map(|at| format!("Sentence {at} of many. "))
+        .collect();
+    let file = caller.file("long.txt", text.as_bytes());
+    let made = caller.post(STORES, &json!({"name": "long"})).ok();
+    let store = made["id"].as_str().expect("an id");
+    let small = json!({"max_chunk_size_tokens": 12, "chunk_overlap_tokens": 6});
+    let attach = json!({"file_id": file, "chunking_strategy": {"type": "static", "static": small}});
+    caller
+        .post(&format!("{STORES}/{store}/files"), &attach)
+        .ok();
+    server.wait_for_log(|line| line.contains("waits until the store takes something"));
+    let of_file = format!("{STORES}/{store}/files/{file}");
+    let shown = caller.get(&of_file).ok();
+    assert_eq!(shown["status"], "in_progress", "{shown}");
+    // What is there is found, and what has no room is refused.
+    assert_eq!(
+        names(&caller.search(&there, json!({"query": "zebra"}))),
+        ["clauses.md"; 3]
+    );
+    let body = form(
+        &[("purpose", "user_data")],
+        Some(("more.txt", &[b'x'; 900_000][..])),
+    );
+    let refused = server.send(&upload(&body));
+    assert_eq!(
+        refused.json()["error"]["code"],
+        "store_full",
+        "{}",
+        refused.text()
+    );
+    // With room again it goes on by itself.
+    caller.delete(&format!("/v1/files/{ballast}")).ok();
+    let counts = &caller.ingested(store)["file_counts"];
+    assert_eq!(counts["completed"], 1, "{counts}");
+    let content = caller.get(&format!("{of_file}/content")).ok();
+    let chunks = content["data"].as_array().expect("chunks").len();
+    assert_eq!(caller.get(&of_file).ok()["progress"]["chunks_done"], chunks);
 }
 
 #[test]

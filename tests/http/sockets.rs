@@ -77,7 +77,7 @@ impl Socket {
     }
 
     /// Kind and payload of the next frame.
-    fn next(&mut self) -> (u8, Vec<u8>) {
+    pub(crate) fn next(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 2];
         self.0.read_exact(&mut head).expect("read a frame");
         let length = match head[1] {
@@ -221,7 +221,7 @@ fn feature_e3_responses_over_a_socket_take_turns() {
 }
 
 /// The events of one answer over a socket, the last of them.
-fn last_of(socket: &mut Socket) -> Value {
+pub(crate) fn last_of(socket: &mut Socket) -> Value {
     let mut last = socket.json();
     while !["response.completed", "error"].contains(&last["type"].as_str().expect("a type")) {
         last = socket.json();

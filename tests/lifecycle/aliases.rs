@@ -24,7 +24,7 @@ fn row(managed: &Managed, name: &str) -> Value {
 }
 
 #[test]
-fn feature_m2_an_alias_is_switched_and_rolled_back_over_admin() {
+fn feature_m2_z9_an_alias_is_switched_and_rolled_back_over_admin() {
     let managed = two("[[aliases]]\nname = \"prod\"\ntarget = \"old\"\n");
     assert_eq!(said(&managed.chat("prod")), "old");
     assert_eq!(managed.server.get("/v1/models/prod").ok()["id"], "old");
@@ -80,7 +80,7 @@ fn feature_m2_a_wrong_alias_changes_nothing() {
 }
 
 #[test]
-fn feature_m2_q8_a_canary_gets_a_part_of_the_sessions_and_each_stays() {
+fn feature_m2_q8_z9_a_canary_gets_a_part_of_the_sessions_and_each_stays() {
     let managed = two("");
     let canary = json!({"target": "old", "canary": {"target": "new", "percent": 30}});
     assert_eq!(put(&managed, "prod", &canary).status(), 201);
@@ -102,7 +102,7 @@ fn feature_m2_q8_a_canary_gets_a_part_of_the_sessions_and_each_stays() {
 }
 
 #[test]
-fn feature_m2_a_canary_gets_the_tenants_that_it_names() {
+fn feature_m2_z9_a_canary_gets_the_tenants_that_it_names() {
     let key = |id: &str| {
         format!("[[auth.api_keys]]\nid = \"{id}\"\nkey = \"key-of-{id}\"\ntenant = \"{id}\"\n")
     };

@@ -1,6 +1,7 @@
 //! Operators at work with plugins: build one from `examples/`, drop it into a folder, and see
 //! that it serves.
 
+mod admin_bindings;
 mod bindings;
 mod declared;
 mod grants;

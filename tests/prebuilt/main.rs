@@ -7,7 +7,13 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-const PLUGINS: [&str; 4] = ["chat-template", "output-parser", "grammar", "policy"];
+const PLUGINS: [&str; 5] = [
+    "chat-template",
+    "output-parser",
+    "grammar",
+    "policy",
+    "document-reader",
+];
 
 #[test]
 fn prebuilt_plugins_are_what_their_sources_make() {

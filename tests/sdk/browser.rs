@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use crate::support::{Server, example, have, kept, model};
 use crate::{run, sources};
@@ -46,6 +47,7 @@ fn scripted() -> Server {
 fn managed(folder: &Path) -> (Server, String) {
     let files = model::byte_level();
     let (log, plugins) = (folder.join("audit.jsonl"), folder.join("plugins"));
+    let kept = folder.join("kept.toml");
     std::fs::create_dir(&plugins).expect("make a folder");
     let of = |name: &str, more: &str, script: &str| {
         format!(
@@ -53,7 +55,7 @@ fn managed(folder: &Path) -> (Server, String) {
         )
     };
     let server = Server::configured(&format!(
-        "[admin]\nport = 0\nkey = {ADMIN_KEY:?}\n[audit]\nfile = {log:?}\n\
+        "[admin]\nport = 0\nkey = {ADMIN_KEY:?}\npersist = {kept:?}\n[audit]\nfile = {log:?}\n\
          [plugins]\ndir = {plugins:?}\nwatch_ms = 0\nupload = true\n{}{}",
         of(
             "slow",
@@ -82,51 +84,124 @@ fn found(program: &str) -> PathBuf {
         .expect("a program on the path")
 }
 
-/// The tests with what they need, installed below `target/`.
+/// The tests with what they need, installed below `target/` once.
 fn installed() -> PathBuf {
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let work = kept("sdk-browser");
-    for file in [
-        "package.json",
-        "package-lock.json",
-        "page.mjs",
-        "payloads.mjs",
-        "admin.test.mjs",
-        "playground.test.mjs",
-        "hostile.test.mjs",
-    ] {
-        std::fs::copy(sources().join("browser").join(file), work.join(file)).expect("copy");
+    let source = sources().join("browser");
+    for entry in std::fs::read_dir(&source).expect("list the tests") {
+        let file = entry.expect("an entry").path();
+        let to = work.join(file.file_name().expect("a name"));
+        let content = std::fs::read(&file).expect("read");
+        // Tests side by side read the files.
+        if std::fs::read(&to).ok().as_ref() != Some(&content) {
+            std::fs::write(to, content).expect("write");
+        }
     }
-    run(Command::new("npm")
-        .args(["ci", "--no-audit", "--no-fund"])
-        .env("npm_config_cache", work.join("npm-cache"))
-        .current_dir(&work));
+    let wanted = std::fs::read(source.join("package-lock.json")).expect("read the versions");
+    let stamp = work.join("installed.json");
+    if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
+        run(Command::new("npm")
+            .args(["ci", "--no-audit", "--no-fund"])
+            .env("npm_config_cache", work.join("npm-cache"))
+            .current_dir(&work));
+        std::fs::write(stamp, wanted).expect("write the stamp");
+    }
     work
 }
 
+/// Let a Chromium of its own go through tests, with what they ask for.
+fn drive(tests: &str, asked: &[(&str, &str)]) {
+    let work = installed();
+    let mut command = Command::new("node");
+    command.arg("--test").arg(format!("{tests}.test.mjs"));
+    command.current_dir(&work);
+    command.env("MORTISE_CHROMIUM", found(PROGRAM));
+    println!("{}", run(command.envs(asked.iter().copied())));
+}
+
+/// True if there is all that the tests need.
+fn ready() -> bool {
+    have(&["node", "npm", PROGRAM])
+}
+
+/// Let a Chromium of its own go through tests of the page of the admin side.
+fn drive_admin(tests: &str, more: &[(&str, &str)]) {
+    let records = tempfile::tempdir().expect("make a folder");
+    let (managed, admin) = managed(records.path());
+    let api = managed.url("/");
+    let asked = [
+        ("MORTISE_ADMIN_URL", admin.as_str()),
+        ("MORTISE_ADMIN_API_URL", &api),
+        ("MORTISE_ADMIN_KEY", ADMIN_KEY),
+    ];
+    drive(tests, &[&asked, more].concat());
+}
+
 #[test]
-fn feature_z12_z13_people_use_the_pages_in_a_browser() {
-    if !have(&["node", "npm", PROGRAM]) {
+fn feature_z12_people_talk_with_scripted_models_in_a_browser() {
+    if ready() {
+        let scripted = scripted();
+        drive(
+            "playground",
+            &[("MORTISE_SCRIPTED_URL", &scripted.url("/"))],
+        );
+    }
+}
+
+#[test]
+fn feature_z12_people_talk_with_the_demo_model_in_a_browser() {
+    if !ready() {
         return;
     }
-    let work = installed();
     let plugins = tempfile::tempdir().expect("make a folder");
     let calculator = example::built("calculator");
     std::fs::copy(&calculator, plugins.path().join("calculator.wasm")).expect("copy the plugin");
     let demo = Server::start(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
-    let scripted = scripted();
     let locked = Server::start(&["--api-key", "the-key"]);
-    let records = tempfile::tempdir().expect("make a folder");
-    let (managed, admin) = managed(records.path());
-    let report = run(Command::new("node")
-        .args(["--test", "--test-concurrency=2"])
-        .current_dir(&work)
-        .env("MORTISE_CHROMIUM", found(PROGRAM))
-        .env("MORTISE_DEMO_URL", demo.url("/"))
-        .env("MORTISE_SCRIPTED_URL", scripted.url("/"))
-        .env("MORTISE_LOCKED_URL", locked.url("/"))
-        .env("MORTISE_ADMIN_URL", admin)
-        .env("MORTISE_ADMIN_API_URL", managed.url("/"))
-        .env("MORTISE_ADMIN_KEY", ADMIN_KEY)
-        .env("MORTISE_PLUGIN", calculator));
-    println!("{report}");
+    let (demo_url, locked_url) = (demo.url("/"), locked.url("/"));
+    let asked = [
+        ("MORTISE_DEMO_URL", demo_url.as_str()),
+        ("MORTISE_LOCKED_URL", &locked_url),
+    ];
+    drive("playground-demo", &asked);
+}
+
+#[test]
+fn feature_z12_texts_of_models_and_files_stay_texts_in_a_browser() {
+    if ready() {
+        let scripted = scripted();
+        drive("hostile", &[("MORTISE_SCRIPTED_URL", &scripted.url("/"))]);
+    }
+}
+
+#[test]
+fn feature_z13_operators_use_the_page_in_a_browser() {
+    if ready() {
+        drive_admin("admin", &[]);
+    }
+}
+
+#[test]
+fn feature_z13_operators_change_plugins_in_a_browser() {
+    if ready() {
+        let calculator = example::built("calculator");
+        let plugin = calculator.to_str().expect("UTF-8");
+        drive_admin("admin-plugins", &[("MORTISE_PLUGIN", plugin)]);
+    }
+}
+
+#[test]
+fn feature_z13_operators_use_small_screens_in_a_browser() {
+    if ready() {
+        drive_admin("admin-narrow", &[]);
+    }
+}
+
+#[test]
+fn feature_z13_texts_of_servers_stay_texts_in_a_browser() {
+    if ready() {
+        drive_admin("admin-hostile", &[]);
+    }
 }

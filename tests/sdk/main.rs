@@ -1,11 +1,13 @@
 //! The official clients of OpenAI (Python and Node), Anthropic and Ollama (Python), and frameworks above them, against
 //! the built server with the demo model; the own test files of OpenAI's and Anthropic's Python clients; the playground
-//! in a browser, commands in a terminal, and packages. What they need is installed below `target/`.
+//! in a browser, commands in a terminal, the book, and packages. What they need is installed below `target/`.
 //!
 //! Without `python3`, `node` or `chromium` the respective test is reported as skipped, by name, and fails if
 //! `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
+mod book;
 mod browser;
+mod chart;
 mod contract;
 mod own_suites;
 mod packages;
@@ -175,6 +177,7 @@ fn the_node_clients_work() {
         "package-lock.json",
         "ai.test.mjs",
         "chat.test.mjs",
+        "resources.test.mjs",
         "responses.test.mjs",
     ] {
         std::fs::copy(sources().join("node").join(file), work.join(file)).expect("copy");

@@ -345,6 +345,7 @@ const ROOMS: &[Room] = &[
     ),
     ("plugins/grammar", &[], &["tokio", "wasmtime"]),
     ("plugins/policy", &[], &["tokio", "wasmtime"]),
+    ("plugins/document-reader", &[], &["tokio", "wasmtime"]),
     ("wit/sdk", &[], &["tokio", "wasmtime"]),
 ];
 

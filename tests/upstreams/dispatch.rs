@@ -59,7 +59,7 @@ fn remote_upstreams_that_recover_are_asked_again() {
 }
 
 #[test]
-fn remote_requests_move_to_another_upstream_before_the_first_byte_only() {
+fn feature_z10_remote_requests_move_to_another_upstream_before_the_first_byte_only() {
     let other = says("from the other");
     let refuses = FakeUpstream::start(|mut asked| asked.answer(503, "retry-after: 60\r\n", "{}"));
     for first in [nobody(), refuses.url()] {

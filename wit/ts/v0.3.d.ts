@@ -142,6 +142,18 @@ declare module 'mortise:plugin/mask-sink@0.3.0' {
   export function allBut(slot: number, tokens: number[]): void;
 }
 
+declare module 'mortise:plugin/reasoning@0.3.0' {
+  /** Texts around a block of reasoning, as the model writes them. Control tokens are recognised in them. */
+  export interface Marks {
+    /** The text that opens a block; empty if blocks are opened by the prompt only. At most 256 bytes. */
+    open: string;
+    /** The text that closes it, which the host makes the model write: 1 to 256 bytes. */
+    close: string;
+  }
+  /** The marks of this model; none if a text does not end its reasoning. Asked once after `prepare`. */
+  export function describe(): Marks | null | undefined;
+}
+
 declare module 'mortise:plugin/types@0.3.0' {
   /**
    * UTF-8 JSON text. Used where the shape belongs to the caller of the API and not to this
@@ -738,9 +750,9 @@ declare module 'mortise:plugin/retriever@0.3.0' {
   export interface Document {
     /** The name of its file. */
     name: string;
-    /** `text/plain`, `text/markdown` or `text/html`: what the text was taken from. */
+    /** `text/plain`, `text/markdown`, `text/html` or `application/pdf`: what the text was taken from. */
     mediaType: string;
-    /** Its text. Of HTML, and of Markdown, headings are lines that begin with `#`. */
+    /** Its text. Of Markdown, HTML and PDF, headings are lines that begin with `#`. */
     text: string;
   }
   /** How large chunks may be. */

@@ -3,6 +3,7 @@
 
 mod aliases;
 mod audit;
+mod bindings;
 mod contract;
 mod discovery;
 mod events;
@@ -43,14 +44,14 @@ use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
 use self::audit::{Requests, ending};
 use self::limits::{MAX_EVENT_STREAMS, MAX_PLUGIN_UPLOADS};
 pub use audit::{Auditor, Entry, Recording, Refusals};
 pub use discovery::Rescan;
 pub use library::{Removal, remove_unloaded};
-pub use persist::{Keep, Kept};
+pub use persist::{Keep, Kept, KeptBindings};
 pub use settings::{Action, Inquiry, Reloads, SettingsCheck, SettingsReload};
 pub use spend::Spending;
 pub use watch::{Figures, RequestRow, TenantRow, Watch};
@@ -77,6 +78,8 @@ pub struct Admin {
     streams: Arc<Semaphore>,
     /// Places of those who send plugins.
     plugin_uploads: Arc<Semaphore>,
+    /// Held while a binding changes.
+    bindings: Mutex<()>,
     library: Option<Arc<Library>>,
     /// Becomes true when the server takes no new work.
     draining: tokio::sync::watch::Receiver<bool>,
@@ -139,6 +142,7 @@ impl Admin {
             page: around.page,
             streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
             plugin_uploads: Arc::new(Semaphore::new(MAX_PLUGIN_UPLOADS)),
+            bindings: Mutex::new(()),
             library: around.library,
             draining: around.draining,
             spending: around.spending,
@@ -217,6 +221,9 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(plugin_contract::delete_file(), plugin_files::remove)
         .on(plugin_contract::list_versions(), plugin_files::versions)
         .on(plugin_contract::roll_back_file(), plugin_files::roll_back)
+        .on(plugin_contract::list_bindings(), bindings::list)
+        .on(plugin_contract::set_binding(), bindings::set)
+        .on(plugin_contract::delete_binding(), bindings::remove)
         .on(contract::list_aliases(), aliases::list)
         .on(contract::get_alias(), aliases::show)
         .on(contract::set_alias(), aliases::set)

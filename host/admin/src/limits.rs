@@ -20,6 +20,11 @@ pub const MAX_PLUGIN_TIME: Duration = Duration::from_secs(300);
 /// Plugins that are sent at once.
 pub const MAX_PLUGIN_UPLOADS: usize = 2;
 
+/// Bindings of plugins that are made on the admin side.
+pub const MAX_KEPT_BINDINGS: usize = 256;
+/// Longest name of such a binding.
+pub const MAX_BINDING_NAME_BYTES: usize = 128;
+
 /// Requests that are listed at once; of more, the number is told.
 pub const MAX_LISTED_REQUESTS: usize = 200;
 /// Tenants whose requests are told apart in figures.

@@ -1,5 +1,6 @@
 //! Changes that are kept for the next start, if a request asks for it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use mortise_http::Problem;
 use mortise_models::Alias;
+use serde_json::{Map, Value};
 
 use crate::Admin;
 
@@ -21,7 +23,12 @@ pub enum Kept {
     Alias(String, Option<Alias>),
     /// True if a model is loaded at the start.
     Enabled(String, bool),
+    /// Binding of a plugin, with the keys of the configuration; `None`: it is removed.
+    Binding(String, Option<Map<String, Value>>),
 }
+
+/// Bindings of plugins that are kept, by name; an error with the reason if they cannot be read.
+pub type KeptBindings = Result<BTreeMap<String, Value>, String>;
 
 /// Keeps a change; false if nothing had to be written, an error with the reason if it could not be.
 pub type Keep =

@@ -1,6 +1,7 @@
 //! Operations on the files of the plugin folder.
 
 use mortise_http::contract::Operation;
+use mortise_plugin_manager::Kind;
 use serde_json::{Value, json};
 
 /// Header with the signature of a component.
@@ -79,4 +80,55 @@ pub(crate) fn roll_back_file() -> Operation {
         .refuses(&[404])
         .answers(200, "PluginFileChange")
         .answers(201, "PluginFileChange")
+}
+
+const BINDING: &str = "/v1/admin/plugins/bindings/{name}";
+
+/// Statuses of a binding that is not taken.
+const UNBOUND: &[u16] = &[400, 401, 403, 409, 422, 500, 503];
+
+pub(crate) fn list_bindings() -> Operation {
+    let path = "/v1/admin/plugins/bindings";
+    let summary =
+        "Lists the bindings of plugins, those of the configuration and those of this side.";
+    Operation::get(path, "listPluginBindings", summary)
+        .refuses(&[401, 403, 500])
+        .answers(200, "PluginBindings")
+}
+
+/// The body that binds a plugin.
+fn binding() -> Value {
+    let patterns = json!({"type": ["array", "null"], "items": {"type": "string"}});
+    json!({
+        "type": "object",
+        "properties": {
+            "kind": {"enum": Kind::ALL.map(Kind::as_str)},
+            "file": {"type": ["string", "null"]},
+            "sha256": {"type": ["string", "null"]},
+            "models": patterns, "architectures": patterns, "tenants": patterns, "routes": patterns,
+            "order": {"type": ["integer", "null"], "minimum": i32::MIN, "maximum": i32::MAX},
+            "on_failure": {"enum": ["closed", "open", "fallback", null]},
+            "settings": {"type": ["object", "null"]},
+        },
+        "required": ["kind"],
+        "additionalProperties": false,
+    })
+}
+
+pub(crate) fn set_binding() -> Operation {
+    let summary = "Binds a plugin to models, callers and routes; 201 where the binding is new.";
+    Operation::put(BINDING, "setPluginBinding", summary)
+        .refuses(UNBOUND)
+        .refuses(&[413])
+        .takes("PluginBindingRequest", binding())
+        .answers(200, "PluginBinding")
+        .answers(201, "PluginBinding")
+}
+
+pub(crate) fn delete_binding() -> Operation {
+    let summary = "Removes a binding that was made on this side.";
+    Operation::delete(BINDING, "deletePluginBinding", summary)
+        .refuses(UNBOUND)
+        .refuses(&[404])
+        .answers(200, "DeletedPluginBinding")
 }

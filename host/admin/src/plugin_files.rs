@@ -188,7 +188,7 @@ fn problem(error: ChangeError) -> Problem {
     use ChangeError as E;
     let (status, code) = match &error {
         E::Off => (StatusCode::FORBIDDEN, "plugin_upload_off"),
-        E::Name(_) => (StatusCode::BAD_REQUEST, "invalid_plugin_name"),
+        E::Name(_) | E::NoFolder => (StatusCode::BAD_REQUEST, "invalid_plugin_name"),
         E::Signature(_) => (StatusCode::BAD_REQUEST, "invalid_signature"),
         E::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "plugin_too_large"),
         E::Full => (StatusCode::CONFLICT, "plugin_folder_full"),

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::Admin;
 use crate::discovery::Rescan;
 use crate::limits::MAX_SETTINGS_BYTES;
-use crate::persist::Keep;
+use crate::persist::{Keep, KeptBindings};
 
 /// An action that the admin side asks for.
 pub type Action<T> = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = T> + Send>> + Send + Sync>;
@@ -37,6 +37,8 @@ pub struct Reloads {
     pub restart: Action<Result<(), LifecycleError>>,
     /// Keeps a change for the next start.
     pub keep: Keep,
+    /// Reads the bindings of plugins that are kept.
+    pub bindings: Action<KeptBindings>,
 }
 
 /// Outcome of a reload of the settings.

@@ -120,6 +120,8 @@ type Plugins = {
     digest: string;
     kinds: string[];
   }[];
+  /** Bindings in the order of the configuration, then those of the admin side. */
+  bindings: object[];
   rejected: RefusedFile[];
   error: string | null;
   breakdowns: object[];
@@ -170,6 +172,27 @@ type PluginVersions = {
     replaced_at: integer;
   }[];
 };
+
+type PluginBinding = {
+  name: string | null;
+  kind: string;
+  /** Null: the plugin of the folder, or the embedded one. */
+  file: string | null;
+  models: string[];
+  architectures: string[];
+  tenants: string[];
+  routes: string[];
+  /** Policies and guardrails are asked in rising order. */
+  order: integer;
+  on_failure: string;
+  /** True if it was made on this side and can be changed here. */
+  changeable: boolean;
+  /** Those of a binding that can be changed here. */
+  settings?: object;
+};
+
+type PluginBindings = { object: "list"; data: PluginBinding[] };
+type DeletedPluginBinding = { name: string; deleted: true };
 
 type SettingsReload = {
   added: string[];

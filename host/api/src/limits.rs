@@ -35,6 +35,9 @@ pub(crate) const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes of one message of a WebSocket. Each socket reserves them of the memory for bodies.
 pub(crate) const MAX_SOCKET_MESSAGE: usize = 512 * 1024;
 
+/// Requests of a WebSocket that wait until the one before them is answered.
+pub(crate) const MAX_SOCKET_WAITING: usize = 16;
+
 /// Bytes of the items of a response that a WebSocket keeps so that it can be continued.
 pub(crate) const MAX_RECENT_BYTES: usize = 4 * 1024 * 1024;
 

@@ -1,13 +1,16 @@
 //! WebSockets on routes that stream: each text frame of the client is the body of a request, and each event of its
-//! answer is a frame. Requests of a connection are answered one after the other; closing it cancels the one that
-//! is being answered. A client that breaks the protocol is told by the code of the close frame.
+//! answer is a frame. Requests of a connection are answered one after the other, and those that come meanwhile wait; closing
+//! it cancels all of them. A client that breaks the protocol is told by the code of the close frame.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::FromRequestParts as _;
-use axum::extract::ws::{CloseCode, CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{
+    CloseCode, CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code,
+};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -21,7 +24,7 @@ use tokio::time::timeout;
 use tungstenite::Error;
 
 use crate::call::call_of;
-use crate::limits::{MAX_SOCKET_IDLE, MAX_SOCKET_MESSAGE};
+use crate::limits::{MAX_SOCKET_IDLE, MAX_SOCKET_MESSAGE, MAX_SOCKET_WAITING};
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
@@ -69,6 +72,7 @@ pub(crate) async fn upgrade(
     let Handshake {
         socket,
         parts,
+        owner,
         memory,
     } = shake_hands(&state, &context, request, most, most).await?;
     let draining = state.http.draining.clone();
@@ -80,6 +84,8 @@ pub(crate) async fn upgrade(
             dialect,
             draining,
             own,
+            owner,
+            opened: Instant::now(),
             _memory: memory,
         };
         session.serve(socket)
@@ -91,6 +97,8 @@ pub(crate) async fn upgrade(
 pub(crate) struct Handshake {
     pub(crate) socket: WebSocketUpgrade,
     pub(crate) parts: Parts,
+    /// Owner of the memory that the connection takes.
+    pub(crate) owner: Owner,
     /// Memory for the messages of the connection.
     pub(crate) memory: Reservation,
 }
@@ -108,7 +116,7 @@ pub(crate) async fn shake_hands(
     let call = call_of(context, context.route, "GET", &parts.headers);
     let identity = state.service.identify(&call).await.map_err(problem_of)?;
     let owner = Owner::new(context.peer.ip(), identity.tenant.as_deref());
-    let mut memory = state.http.bodies.open(owner);
+    let mut memory = state.http.bodies.open(owner.clone());
     reserve(&mut memory, bytes, most)?;
     let socket = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let socket = socket.map_err(|refusal| {
@@ -117,6 +125,7 @@ pub(crate) async fn shake_hands(
     Ok(Handshake {
         socket: socket.max_message_size(most).max_frame_size(most),
         parts,
+        owner,
         memory,
     })
 }
@@ -130,15 +139,30 @@ struct Session {
     draining: watch::Receiver<bool>,
     /// State of the connection, which every request has.
     own: Extensions,
+    owner: Owner,
+    opened: Instant,
     /// Memory of a message.
     _memory: Reservation,
 }
+
+/// Requests that wait until the one before them is answered, with their memory.
+type Waiting = VecDeque<(Utf8Bytes, Reservation)>;
 
 impl Session {
     async fn serve(mut self, mut socket: WebSocket) {
         // The connection is at work for as long as the socket is open.
         let _occupied = self.parts.extensions.get::<Occupied>().cloned();
+        let mut waiting = Waiting::new();
         loop {
+            if let Some((text, _memory)) = waiting.pop_front() {
+                if !self
+                    .answer(&mut socket, &mut waiting, text.as_bytes())
+                    .await
+                {
+                    return;
+                }
+                continue;
+            }
             let Some(message) = receive(&mut socket, &mut self.draining).await else {
                 return;
             };
@@ -156,14 +180,23 @@ impl Session {
                 Message::Ping(_) | Message::Pong(_) => continue,
                 Message::Close(_) => return,
             };
-            if !self.answer(&mut socket, text.as_bytes()).await {
+            if !self
+                .answer(&mut socket, &mut waiting, text.as_bytes())
+                .await
+            {
                 return;
             }
         }
     }
 
     /// Answer one request. `false` if the socket is closed.
-    async fn answer(&self, socket: &mut WebSocket, body: &[u8]) -> bool {
+    async fn answer(&self, socket: &mut WebSocket, waiting: &mut Waiting, body: &[u8]) -> bool {
+        if self.opened.elapsed() >= self.state.http.websocket_time {
+            let frame = (self.dialect.problem)(&too_old()).to_string();
+            let _ = socket.send(Message::Text(frame.into())).await;
+            close(socket, close_code::AWAY, "the connection is too old").await;
+            return false;
+        }
         let context = Context {
             id: uuid::Uuid::new_v4().simple().to_string().into(),
             record: Arc::new(AccessRecord::new(Instant::now())),
@@ -175,13 +208,13 @@ impl Session {
                 tokio::select! {
                     biased;
                     answered = handled => answered,
-                    () = closed(socket) => return false,
+                    () = self.closed(socket, waiting) => return false,
                 }
             }
             Err(problem) => Err(problem),
         };
         match answered {
-            Ok(response) => self.stream(socket, response).await,
+            Ok(response) => self.stream(socket, waiting, response).await,
             Err(problem) => {
                 let frame = (self.dialect.problem)(&problem).to_string();
                 socket.send(Message::Text(frame.into())).await.is_ok()
@@ -210,7 +243,12 @@ impl Session {
     }
 
     /// Send the events of an answer, one a frame. A client that does not read pauses its answer.
-    async fn stream(&self, socket: &mut WebSocket, response: Response) -> bool {
+    async fn stream(
+        &self,
+        socket: &mut WebSocket,
+        waiting: &mut Waiting,
+        response: Response,
+    ) -> bool {
         if response.status() != StatusCode::OK {
             return false;
         }
@@ -220,7 +258,7 @@ impl Session {
             let chunk = tokio::select! {
                 biased;
                 chunk = chunks.next() => chunk,
-                () = closed(socket) => return false,
+                () = self.closed(socket, waiting) => return false,
             };
             let Some(chunk) = chunk else {
                 return true;
@@ -243,6 +281,38 @@ impl Session {
             }
         }
     }
+
+    /// Wait until the client closes the socket. Requests that it sends before the answer has ended wait for it.
+    async fn closed(&self, socket: &mut WebSocket, waiting: &mut Waiting) {
+        loop {
+            match socket.recv().await {
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                Some(Ok(Message::Text(text))) => {
+                    let mut memory = self.state.http.bodies.open(self.owner.clone());
+                    let fits = memory.raise_to(text.len()).is_ok();
+                    if waiting.len() >= MAX_SOCKET_WAITING || !fits {
+                        return close(socket, close_code::POLICY, "too many requests wait").await;
+                    }
+                    waiting.push_back((text, memory));
+                }
+                Some(Ok(Message::Binary(_))) => {
+                    let reason = "requests are text frames";
+                    return close(socket, close_code::UNSUPPORTED, reason).await;
+                }
+                Some(Err(error)) => return fail(socket, error).await,
+                Some(Ok(Message::Close(_))) | None => return,
+            }
+        }
+    }
+}
+
+/// Refusal of a request on a connection that is too old.
+fn too_old() -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "websocket_connection_limit_reached",
+        "the connection has reached its longest time; open another one",
+    )
 }
 
 /// The next message of a connection that stays open. `None` when it has ended, or is ended here.
@@ -286,21 +356,6 @@ pub(crate) async fn receive(
 async fn stopping(draining: &mut watch::Receiver<bool>) {
     // Fails when the sender is gone, which is the end as well.
     let _ = draining.wait_for(|draining| *draining).await;
-}
-
-/// Wait until the client closes the socket. What it sends before the answer has ended is not taken.
-async fn closed(socket: &mut WebSocket) {
-    loop {
-        match socket.recv().await {
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-            // A request while another is answered breaks the protocol.
-            Some(Ok(Message::Text(_) | Message::Binary(_))) => {
-                return close(socket, close_code::POLICY, "one request at a time").await;
-            }
-            Some(Err(error)) => return fail(socket, error).await,
-            Some(Ok(Message::Close(_))) | None => return,
-        }
-    }
 }
 
 /// Fail a connection whose client broke the protocol, as section 7.1.7 of RFC 6455 has it: with the reason.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use mortise_http::{BodyBudget, HttpState};
-use mortise_service::Service;
+use mortise_service::{DocumentReader, Service};
 use mortise_store::Store;
 
 use crate::active::ActiveRequests;
@@ -37,6 +37,8 @@ pub struct ApiState {
     pub library: OnceLock<Arc<dyn ModelLibrary>>,
     /// Retriever of the collections that name none; set once the server is tied together, if there is one.
     pub retriever: OnceLock<String>,
+    /// Reader of files that are no text; set once the server is tied together.
+    pub reader: OnceLock<DocumentReader>,
     /// Requests with an idempotency key that are being answered.
     pub(crate) executions: Executions,
     /// Responses that are being made in the background.
@@ -72,6 +74,7 @@ impl ApiState {
             max_file_bytes,
             library: OnceLock::new(),
             retriever: OnceLock::new(),
+            reader: OnceLock::new(),
             executions: Executions::default(),
             live: LiveAnswers::default(),
             recordings: BodyBudget::new(MAX_RECORDED_BYTES),

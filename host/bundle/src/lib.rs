@@ -1,5 +1,5 @@
-//! Contents of the binary: the four default plugins, as WebAssembly and as machine code, both compressed, and
-//! the demo model. `build.rs` gathers them.
+//! Contents of the binary: the four default plugins, as WebAssembly and as machine code, the reader of documents, all
+//! compressed, and the demo model. `build.rs` gathers them.
 
 use mortise_plugin::ComponentSource;
 
@@ -8,14 +8,26 @@ include!(concat!(env!("OUT_DIR"), "/bundle.rs"));
 /// The default plugins: `chat-template`, `output-parser`, `grammar` and `policy`. Their machine code
 /// is for the processor that built the server; on a lesser one the plugin host compiles them anew.
 pub fn plugins() -> Vec<ComponentSource> {
-    let plugins = PLUGINS.iter();
-    let sources = plugins.map(|&(name, wasm, precompiled)| ComponentSource::Embedded {
+    PLUGINS.iter().map(source).collect()
+}
+
+/// The component that reads documents which are no text. It comes without machine code: what loads it compiles it.
+pub fn document_reader() -> ComponentSource {
+    let (name, wasm) = READER;
+    ComponentSource::Embedded {
+        name,
+        wasm: unpacked(wasm),
+        precompiled: Vec::new(),
+    }
+}
+
+fn source(&(name, wasm, precompiled): &(&'static str, &[u8], &[u8])) -> ComponentSource {
+    ComponentSource::Embedded {
         name,
         wasm: unpacked(wasm),
         // Without machine code, a plugin is compiled anew.
         precompiled: unpacked(precompiled),
-    });
-    sources.collect()
+    }
 }
 
 /// Bytes that `build.rs` compressed. What is broken is empty, and is refused where a component is expected.

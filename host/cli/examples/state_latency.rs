@@ -102,6 +102,7 @@ fn fill(path: &std::path::Path, url: Option<&str>, made: &Value) -> String {
                     max_bytes: sizes[0],
                     owner_max_bytes: sizes[1],
                     owner_max_records: sizes[2],
+                    sync_answers: false,
                 })
                 .expect("opens"),
             ),

@@ -210,7 +210,12 @@ impl Arrival {
         config: &Config,
         models: &Arc<ModelManager>,
     ) -> anyhow::Result<()> {
+        let ledger = config
+            .spend
+            .as_ref()
+            .and_then(|spend| spend.ledger.as_ref());
         let files = config.state.store.path.is_some() || config.audit.file.is_some();
+        let files = files || ledger.is_some();
         let Some(take_over) = self.take_over.as_mut().filter(|_| files) else {
             return Ok(());
         };

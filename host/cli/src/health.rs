@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mortise_config::HealthConfig;
+use mortise_engine::{CircuitState, EngineLoad};
 use mortise_http::{Check, CheckState};
 use mortise_models::lifecycle::{ModelManager, ModelState, ModelStatus};
 use mortise_plugin_manager::LivePlugins;
@@ -131,13 +132,24 @@ impl Health {
     /// Check that the loop of each engine goes on: the one whose step takes longest.
     fn engine(&self, models: &[ModelStatus]) -> Check {
         let loaded = models.iter().filter_map(|model| model.loaded.as_ref());
-        let longest = loaded.filter_map(|model| model.load().step_time).max();
+        let loads: Vec<EngineLoad> = loaded.map(|model| model.load()).collect();
+        let longest = loads.iter().filter_map(|load| load.step_time).max();
+        let broken = loads
+            .iter()
+            .filter(|load| load.circuit != CircuitState::Closed);
         match longest {
             Some(time) if time >= self.config.engine_stall => {
                 let detail = json!({"stuck_seconds": time.as_secs()});
                 self.check("engine", CheckState::Failed, detail)
             }
-            _ => self.check("engine", CheckState::Ok, Value::Null),
+            _ => match broken.count() {
+                0 => self.check("engine", CheckState::Ok, Value::Null),
+                count => self.check(
+                    "engine",
+                    CheckState::Degraded,
+                    json!({"models_refused": count}),
+                ),
+            },
         }
     }
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mortise_admin::{Keep, Kept};
-use mortise_config::{KeptChange, keep};
+use mortise_admin::{Action, Keep, Kept, KeptBindings};
+use mortise_config::{KeptChange, keep, kept_bindings};
 use tokio::sync::Mutex;
 
 /// Keeps changes of the admin side, one after another, for servers that are started with these files.
@@ -15,11 +15,23 @@ pub(crate) fn keeper(files: Vec<PathBuf>) -> Keep {
         let change = match kept {
             Kept::Alias(name, alias) => KeptChange::Alias(name, alias),
             Kept::Enabled(model, enabled) => KeptChange::Enabled(model, enabled),
+            Kept::Binding(name, binding) => KeptChange::Binding(name, binding),
         };
         Box::pin(async move {
             let _turn = turn.lock().await;
             let written = tokio::task::spawn_blocking(move || keep(&files, &change)).await;
             written.map_err(|panic| panic.to_string())?
+        })
+    })
+}
+
+/// Reads the bindings that the admin side has kept for servers that are started with these files.
+pub(crate) fn bindings(files: Vec<PathBuf>) -> Action<KeptBindings> {
+    Arc::new(move || {
+        let files = files.clone();
+        Box::pin(async move {
+            let read = tokio::task::spawn_blocking(move || kept_bindings(&files)).await;
+            read.map_err(|panic| panic.to_string())?
         })
     })
 }

@@ -9,6 +9,7 @@ use mortise_valkey::ValkeyConfig;
 
 use crate::audit::Audit;
 use crate::counters::KeptCounters;
+use crate::start_times::timed;
 
 /// The store, the audit log, and where they lie.
 pub(crate) struct Kept {
@@ -31,17 +32,18 @@ impl Kept {
         let outlives = state.outlives();
         let store: Arc<dyn Store> = match &state.database {
             Some(database) => {
-                let store = PostgresStore::open(database).await?;
+                let store = timed("store", PostgresStore::open(database)).await?;
                 Arc::new(TracedStore::new(store, "postgresql"))
             }
             None => {
                 let store = state.store.clone();
                 let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&store));
-                Arc::new(TracedStore::new(opened.await??, "sqlite"))
+                Arc::new(TracedStore::new(timed("store", opened).await??, "sqlite"))
             }
         };
-        let audit = Audit::open(audit, &store).await?;
-        let counters = KeptCounters::open(outlives.then(|| Arc::clone(&store)), valkey).await?;
+        let audit = timed("audit", Audit::open(audit, &store)).await?;
+        let counters = KeptCounters::open(outlives.then(|| Arc::clone(&store)), valkey);
+        let counters = timed("counters", counters).await?;
         Ok(Self {
             store,
             audit,

@@ -36,6 +36,7 @@ mod serving;
 mod sharing;
 mod spending;
 mod start;
+mod start_times;
 mod supervise;
 mod tasks;
 mod top;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use mortise_api::{ApiState, SearchTool};
 use mortise_author::install_sources;
-use mortise_config::{Config, ConfigSource, HttpConfig, MetricsConfig, registry_credentials};
+use mortise_config::{
+    AuditConfig, Config, ConfigSource, HttpConfig, MetricsConfig, StateConfig, registry_credentials,
+};
 use mortise_harness::golden_cases;
 use mortise_http::{BodyBudget, BodyLimits, ConnectionTable, Guard, HttpState, TlsServer};
-use mortise_identity::Identity;
+use mortise_identity::{Identity, IdentityConfig};
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::{
@@ -17,6 +19,7 @@ use mortise_plugin_manager::{
 };
 use mortise_service::{HoldModels, Observer, ServiceConfig};
 use mortise_telemetry::Metrics;
+use mortise_valkey::ValkeyConfig;
 use tokio::sync::watch;
 
 use crate::callers::Callers;
@@ -25,10 +28,11 @@ use crate::hand_over::Arrival;
 use crate::health::Health;
 use crate::kept::Kept;
 use crate::measure::measure;
-use crate::running::Running;
-use crate::serving::{built_in, service_config, serving, set_retriever};
+use crate::running::{Offered, Running};
+use crate::serving::{built_in, logged, service_config, serving, set_retrieval};
 use crate::spending::{Money, accountant, charged};
 use crate::start;
+use crate::start_times::timed;
 use crate::traces::Traces;
 
 /// State that the listener and the handlers share.
@@ -63,11 +67,11 @@ async fn load(
         install_sources(&plugins, &registry_credentials())?;
         LoadedPlugins::load(plugins, golden_cases())
     });
-    let plugins = plugins.await??;
+    let plugins = timed("plugins", plugins).await??;
     let plugins = plugins.counted_by(Arc::new(move |name| counters.ledger(name)));
-    start::load_enabled(models, strict).await?;
+    timed("models", start::load_enabled(models, strict)).await?;
     let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
-    let plugins = plugins.bind(auth, &facts_of(&managed)).await?;
+    let plugins = timed("binding", plugins.bind(auth, &facts_of(&managed))).await?;
     plugins.report();
     Ok((plugins, managed))
 }
@@ -100,6 +104,26 @@ impl Measured<'_> {
     }
 }
 
+/// Open what outlives the process, and find out which callers it knows.
+async fn keep(
+    state: &StateConfig,
+    (audit, valkey, identity): (AuditConfig, Option<ValkeyConfig>, IdentityConfig),
+    models: &Arc<ModelManager>,
+) -> anyhow::Result<(Kept, Arc<Identity>)> {
+    let kept = Kept::open(state, audit, valkey).await?;
+    kept.audit.follow_models(models);
+    let identity = Identity::open(Arc::clone(&kept.store), identity);
+    let identity = Arc::new(timed("identity", identity).await?);
+    Ok((kept, identity))
+}
+
+/// Plugins that hear of models that come and go.
+fn published(live: LivePlugins, models: &ModelManager) -> Arc<LivePlugins> {
+    let live = Arc::new(live);
+    models.publish_to(Arc::<LivePlugins>::downgrade(&live));
+    live
+}
+
 /// Load plugins and models and tie them together.
 pub(crate) async fn open(
     config: Config,
@@ -109,17 +133,15 @@ pub(crate) async fn open(
     arrival: &mut Arrival,
 ) -> anyhow::Result<Running> {
     arrival.prepare(&config, &models).await?;
-    let (limits, engine, auth) = (config.limits, config.engine, config.auth);
-    let (http, plugins) = (config.http, config.plugins);
-    let (watch, playground, echo) = (plugins.watch, http.playground, http.websocket_echo);
+    let (offered, watch) = (Offered::of(&config), config.plugins.watch);
+    let (limits, auth, http, plugins) = (config.limits, config.auth, config.http, config.plugins);
     let aliases = start::alias_table(config.aliases, &models)?;
-    let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
-    kept.audit.follow_models(&models);
-    let identity = Arc::new(Identity::open(Arc::clone(&kept.store), config.identity).await?);
-    let money = Money::new(config.spend);
+    let parts = (config.audit, config.valkey, config.identity);
+    let (kept, identity) = keep(&config.state, parts, &models).await?;
+    let (money, search) = (Money::new(config.spend)?, Arc::<SearchTool>::default());
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
-    let swaps = Arc::<SwapCounters>::default();
+    let (host, swaps) = (plugins.host.clone(), Arc::default());
     let measured = Measured {
         models: &models,
         aliases: &aliases,
@@ -129,7 +151,6 @@ pub(crate) async fn open(
         traces: &surroundings.traces,
     };
     let metrics = measured.metrics(&plugins, &config.metrics);
-    let search = Arc::<SearchTool>::default();
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
@@ -137,13 +158,12 @@ pub(crate) async fn open(
         recognise: Arc::new(Callers(Arc::clone(&identity))),
         spend: accountant(money.as_ref(), &kept.counters),
         built_in_tools: built_in(config.retrieval.search_tool, &search),
-        ..service_config(limits, engine, config.names, config.response_cache)
+        ..service_config(limits, config.engine, config.names, config.response_cache)
     };
-    let service = serving(service, &plugins, &managed)?;
+    let service = serving(logged(service, &config.metrics), &plugins, &managed)?;
     let again = read_again(source);
     let live = LivePlugins::new(plugins, Arc::clone(&service), managed, auth, again, swaps);
-    let live = Arc::new(live);
-    models.publish_to(Arc::<LivePlugins>::downgrade(&live));
+    let live = published(live, &models);
     let health = Health::new(config.health, models, Arc::clone(&live), &kept);
     let observed = Observed::begin(health, &metrics, config.metrics.on_main);
     let state = Arc::new(ApiState::new(
@@ -155,22 +175,17 @@ pub(crate) async fn open(
         config.state.retention,
         config.state.max_file_bytes,
     ));
-    search.serve(&state);
-    set_retriever(&state, config.retrieval.retriever)?;
+    set_retrieval(&state, &search, config.retrieval.retriever, host)?;
     Ok(Running {
         state,
         live,
         aliases,
         audit: kept.audit,
-        admin_metrics: config.metrics.on_admin,
+        offered,
         identity,
         counters: kept.counters,
         money,
-        unversioned: config.unversioned,
         watch,
-        batch_lines: limits.batch_lines,
-        playground,
-        websocket_echo: echo,
         metrics,
     })
 }
@@ -217,6 +232,7 @@ fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) 
         tls: surroundings.tls,
         max_queue_wait: http.max_queue_wait,
         heartbeat: http.heartbeat,
+        websocket_time: http.websocket_time,
         draining,
         cut: surroundings.cut,
         observer: observed.metrics,

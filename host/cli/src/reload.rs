@@ -75,6 +75,7 @@ impl Reloader {
             rescan: on_request(self, |this| async move { this.rescan().await }),
             restart: on_request(self, |this| async move { this.restart_models().await }),
             keep: keep::keeper(self.source.files.clone()),
+            bindings: keep::bindings(self.source.files.clone()),
         }
     }
 

@@ -11,7 +11,7 @@ use mortise_api::{
     ApiState, Collections, anthropic, batches, echo_socket, files, login, ollama, openai, rerank,
     responses, resume_collections, vector_stores,
 };
-use mortise_config::ConfigSource;
+use mortise_config::{Config, ConfigSource};
 use mortise_http::{
     ConnectionLimits, ConnectionShares, ConnectionTable, Elsewhere, Startup, router, serve_beside,
 };
@@ -53,27 +53,44 @@ const ELSEWHERE: Elsewhere = Elsewhere {
     problem: openai::ERROR,
 };
 
+/// Parts of the API that the configuration turns on, and their bounds.
+pub(crate) struct Offered {
+    /// The admin side shows the numbers.
+    admin_metrics: bool,
+    /// OpenAI's main routes are there without `/v1` too.
+    unversioned: bool,
+    /// Lines of batches that are answered at once.
+    batch_lines: usize,
+    /// The page of the playground is at `/`.
+    playground: bool,
+    /// A WebSocket sends back what it gets.
+    websocket_echo: bool,
+}
+
+impl Offered {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            admin_metrics: config.metrics.on_admin,
+            unversioned: config.unversioned,
+            batch_lines: config.limits.batch_lines,
+            playground: config.http.playground,
+            websocket_echo: config.http.websocket_echo,
+        }
+    }
+}
+
 /// A server that is ready.
 pub(crate) struct Running {
     pub(crate) state: Arc<ApiState>,
     pub(crate) live: Arc<LivePlugins>,
     pub(crate) aliases: Arc<AliasTable>,
     pub(crate) audit: Arc<Audit>,
-    /// The admin side shows the numbers.
-    pub(crate) admin_metrics: bool,
+    pub(crate) offered: Offered,
     pub(crate) identity: Arc<Identity>,
     pub(crate) counters: Arc<KeptCounters>,
     pub(crate) money: Option<Money>,
-    /// OpenAI's main routes are there without `/v1` too.
-    pub(crate) unversioned: bool,
     /// Interval at which the plugin files are polled.
     pub(crate) watch: Option<Duration>,
-    /// Lines of batches that are answered at once.
-    pub(crate) batch_lines: usize,
-    /// The page of the playground is at `/`.
-    pub(crate) playground: bool,
-    /// A WebSocket sends back what it gets.
-    pub(crate) websocket_echo: bool,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -157,7 +174,7 @@ impl Running {
         let around = Around {
             identity: Arc::clone(&self.identity),
             auditor: self.audit.auditor(),
-            metrics: self.admin_metrics.then_some(numbers),
+            metrics: self.offered.admin_metrics.then_some(numbers),
             watch: Arc::new(Watched {
                 service: Arc::clone(&self.state.service),
                 metrics: Arc::clone(&self.metrics),
@@ -184,12 +201,12 @@ impl Running {
         startup: &Startup,
         operating: Arc<Operating>,
     ) -> anyhow::Result<()> {
-        let mut openai = openai::api(Arc::clone(&self.state), self.unversioned);
+        let mut openai = openai::api(Arc::clone(&self.state), self.offered.unversioned);
         openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
         let responses = responses::api(Arc::clone(&self.state));
         // Lines of batches go to the same routes as requests from outside.
         let lines = openai.router.clone().merge(responses.router.clone());
-        let batches = Batches::new(Arc::clone(&self.state), lines, self.batch_lines);
+        let batches = Batches::new(Arc::clone(&self.state), lines, self.offered.batch_lines);
         tokio::spawn(batches::resume(Arc::clone(&batches)));
         let collections = Collections::new(Arc::clone(&self.state));
         tokio::spawn(resume_collections(Arc::clone(&collections)));
@@ -215,10 +232,10 @@ impl Running {
                 logins::recorder(&self.audit),
             ),
         ];
-        if self.playground {
+        if self.offered.playground {
             dialects.push(mortise_web::api(ELSEWHERE));
         }
-        if self.websocket_echo {
+        if self.offered.websocket_echo {
             let state = Arc::clone(&self.state);
             dialects.push(echo_socket::api(state, openai::error_body));
         }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use mortise_api::{ApiState, SearchTool};
-use mortise_config::LimitConfig;
+use mortise_config::{LimitConfig, MetricsConfig};
 use mortise_models::{EngineSettings, NameMatching};
+use mortise_plugin::{DocumentReader, PluginHost};
 use mortise_plugin_manager::{ManagedModel, PluginSet};
 use mortise_service::{CacheConfig, RunTool, ServedModel, Service, ServiceConfig};
+use mortise_telemetry::RedactedContent;
 
 /// The service of all models, with the plugins that are bound to them.
 pub(crate) fn serving(
@@ -48,14 +50,40 @@ pub(crate) fn service_config(
     }
 }
 
+/// The same with a log of contents, if an operator asks for one.
+pub(crate) fn logged(service: ServiceConfig, logs: &MetricsConfig) -> ServiceConfig {
+    let Some(config) = &logs.content else {
+        return service;
+    };
+    tracing::warn!("prompts and answers are logged, redacted: log.content is set");
+    ServiceConfig {
+        content: Arc::new(RedactedContent::new(config)),
+        ..service
+    }
+}
+
 /// Tools that the server has without a plugin.
 pub(crate) fn built_in(searches: bool, search: &Arc<SearchTool>) -> Vec<Arc<dyn RunTool>> {
     let search = searches.then(|| Arc::clone(search) as _);
     search.into_iter().collect()
 }
 
+/// Have files read and collections searched. The component that reads files is loaded with the first of them.
+pub(crate) fn set_retrieval(
+    state: &Arc<ApiState>,
+    search: &SearchTool,
+    retriever: Option<String>,
+    host: PluginHost,
+) -> anyhow::Result<()> {
+    search.serve(state);
+    let reader = DocumentReader::new(host, mortise_bundle::document_reader);
+    // Only the first call counts, and there is one.
+    let _ = state.reader.set(reader);
+    set_retriever(state, retriever)
+}
+
 /// Have a retriever work for the vector stores that name none. It must be there at the start.
-pub(crate) fn set_retriever(state: &ApiState, name: Option<String>) -> anyhow::Result<()> {
+fn set_retriever(state: &ApiState, name: Option<String>) -> anyhow::Result<()> {
     let Some(name) = name else {
         return Ok(());
     };

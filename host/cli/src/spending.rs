@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mortise_admin::Spending;
 use mortise_config::SpendConfig;
 use mortise_service::{ServiceConfig, Spend};
-use mortise_spend::{Accountant, Book};
+use mortise_spend::{Accountant, Book, MoneyLedger};
 use mortise_telemetry::Metrics;
 
 use crate::counters::KeptCounters;
@@ -17,12 +17,22 @@ const LEDGER: &str = "spend";
 pub(crate) struct Money {
     config: SpendConfig,
     book: Arc<Book>,
+    ledger: Option<Arc<MoneyLedger>>,
 }
 
 impl Money {
-    pub(crate) fn new(config: Option<SpendConfig>) -> Option<Self> {
-        let book = Arc::<Book>::default();
-        config.map(|config| Self { config, book })
+    /// Open the ledger, if there is one. Blocks for as long as its end takes to be read.
+    pub(crate) fn new(config: Option<SpendConfig>) -> anyhow::Result<Option<Self>> {
+        let Some(config) = config else {
+            return Ok(None);
+        };
+        let path = config.ledger.as_deref();
+        let ledger = path.map(|path| MoneyLedger::open(path, config.ledger_required));
+        Ok(Some(Self {
+            ledger: ledger.transpose()?,
+            book: Arc::default(),
+            config,
+        }))
     }
 
     /// Figures that the admin side shows.
@@ -39,9 +49,11 @@ impl Money {
             currency,
             prices,
             budgets,
+            ..
         } = self.config.clone();
         let (counters, book) = (counters.ledger(LEDGER), Arc::clone(&self.book));
-        Arc::new(Accountant::new(currency, prices, budgets, counters, book))
+        let accountant = Accountant::new(currency, prices, budgets, counters, book);
+        Arc::new(accountant.recorded(self.ledger.clone()))
     }
 }
 

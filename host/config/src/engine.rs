@@ -7,6 +7,7 @@ use mortise_models::lifecycle::KvTypeName;
 use mortise_models::{DeviceChoice, EngineSettings};
 use serde::Deserialize;
 
+use super::health::RawHealth;
 use super::limits::RawLimits;
 use super::{ConfigError, invalid, milliseconds, positive, within};
 
@@ -60,6 +61,7 @@ impl RawEngine {
     pub(super) fn check(
         &self,
         limits: &RawLimits,
+        health: &RawHealth,
         tenants: bool,
     ) -> Result<EngineSettings, ConfigError> {
         const DRAFT_TOKENS_MAX: usize = 32;
@@ -88,6 +90,9 @@ impl RawEngine {
             max_queue: within("limits.max_queue", limits.max_queue, 1 << 16)?,
             max_queued_tokens: positive("limits.max_queued_tokens", limits.max_queued_tokens)?,
             reserve_queue: limits.reserve_queue.unwrap_or(tenants),
+            max_queue_per_tenant: limits.max_queue_per_tenant,
+            max_sequences_per_tenant: limits.max_batch_per_tenant,
+            breaker_failures: limits.breaker_failures,
             max_expected_wait: match limits.max_expected_wait_ms {
                 0 => None,
                 time => Some(milliseconds("limits.max_expected_wait_ms", time)?),
@@ -107,6 +112,7 @@ impl RawEngine {
             },
             threads: self.threads,
             warm_up: self.warm_up,
+            stall: Some(health.stall()),
             ..EngineConfig::default()
         };
         Ok(EngineSettings {

@@ -42,6 +42,11 @@ pub struct HealthConfig {
 }
 
 impl RawHealth {
+    /// Time after which a step of an engine counts as stuck.
+    pub(crate) fn stall(&self) -> Duration {
+        Duration::from_secs(self.engine_stall_seconds)
+    }
+
     pub(crate) fn check(self) -> Result<HealthConfig, ConfigError> {
         const DAY: u64 = 24 * 3600;
         if !(1..=DAY).contains(&self.engine_stall_seconds) {

@@ -75,7 +75,7 @@ pub use self::listener::{AdminConfig, SocketConfig};
 use self::listener::{RawServer, check_admin, check_plaintext, check_proxies, check_socket};
 pub use self::metrics::MetricsConfig;
 use self::models::check_models;
-pub use self::persisted::{KeptChange, keep};
+pub use self::persisted::{KeptChange, keep, kept_bindings};
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawLog};
 pub use self::registry::registry_credentials;
@@ -249,6 +249,8 @@ pub struct HttpConfig {
     pub write_timeout: Duration,
     /// Pause after which a silent stream sends a comment.
     pub heartbeat: Duration,
+    /// Time after which a WebSocket takes no further request.
+    pub websocket_time: Duration,
     /// Time in which an answer must begin; `None`: requests wait for as long as their callers do.
     pub max_queue_wait: Option<Duration>,
     /// Time for work to end by itself when the server stops.
@@ -349,7 +351,7 @@ impl Config {
         let proxies = check_proxies(server, &raw.auth.trusted_proxies)?;
         let (auth, identity) =
             check_auth(std::mem::take(&mut raw.auth), &overrides.api_keys, base)?;
-        let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
+        let engine = raw.engine.check(&raw.limits, &raw.health, auth.keys > 0)?;
         let upstream = overrides.upstream.as_ref();
         let upstream = upstream.map(UpstreamOverride::check).transpose()?;
         if overrides.model.is_none() && overrides.hf.is_none() && upstream.is_none() {
@@ -390,14 +392,14 @@ impl Config {
             auth,
             identity,
             valkey: raw.valkey.check(base)?,
-            spend: raw.spend.check()?,
+            spend: raw.spend.check(base)?,
             audit: raw.audit.check(base, state.outlives())?,
             health: raw.health.check()?,
             retrieval: raw.retrieval,
             response_cache: raw.response_cache.check()?,
             metrics: raw
                 .metrics
-                .check(raw.log.request_begins, raw.admin.port.is_some())?,
+                .check(raw.log.lines()?, raw.admin.port.is_some())?,
             traces: raw.traces.check(base)?,
             state,
         })
@@ -503,6 +505,10 @@ fn check_http(server: &RawServer, limits: &limits::RawLimits) -> Result<HttpConf
         body_timeout: milliseconds("server.body_timeout_ms", server.body_timeout_ms)?,
         write_timeout: milliseconds("server.write_timeout_ms", server.write_timeout_ms)?,
         heartbeat: milliseconds("server.heartbeat_ms", server.heartbeat_ms)?,
+        websocket_time: milliseconds(
+            "server.max_websocket_seconds",
+            server.max_websocket_seconds.saturating_mul(1000),
+        )?,
         max_queue_wait: match limits.max_queue_wait_ms {
             0 => None,
             wait => Some(milliseconds("limits.max_queue_wait_ms", wait)?),

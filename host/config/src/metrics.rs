@@ -1,5 +1,6 @@
 //! The `[metrics]` table: where the numbers are shown, and under which names.
 
+use mortise_telemetry::ContentLogConfig;
 use serde::Deserialize;
 
 use super::{ConfigError, invalid};
@@ -39,13 +40,15 @@ pub struct MetricsConfig {
     pub gen_ai: bool,
     /// The access log has a line when a request begins.
     pub log_begins: bool,
+    /// Requests whose texts are logged; `None`: no text is.
+    pub content: Option<ContentLogConfig>,
 }
 
 impl RawMetrics {
-    /// Settings of the numbers and lines; `has_admin` says whether there is an admin side.
+    /// Settings of the numbers, with those of the lines; `has_admin` says whether there is an admin side.
     pub(crate) fn check(
         self,
-        log_begins: bool,
+        (log_begins, content): (bool, Option<ContentLogConfig>),
         has_admin: bool,
     ) -> Result<MetricsConfig, ConfigError> {
         if self.listener != Listener::Main && !has_admin {
@@ -58,6 +61,7 @@ impl RawMetrics {
             aliases: self.vllm_names,
             gen_ai: self.gen_ai_names,
             log_begins,
+            content,
         })
     }
 }

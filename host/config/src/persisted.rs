@@ -1,10 +1,12 @@
 //! Changes of the admin side that are kept: a file that the server writes, laid over all others.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use mortise_models::Alias;
+use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
 use super::layers::{identity, kept_file, merge, table_of};
@@ -21,6 +23,45 @@ pub enum KeptChange {
     Alias(String, Option<Alias>),
     /// True if a model is loaded at the start.
     Enabled(String, bool),
+    /// Binding of a plugin, with the keys that `[[plugins.bindings]]` has; `None`: it is removed.
+    Binding(String, Option<Map<String, Json>>),
+}
+
+/// Bindings of plugins that are kept, by name. `files` are those that the server was started with. Blocks.
+///
+/// # Errors
+/// With the reason, when they cannot be read.
+pub fn kept_bindings(files: &[PathBuf]) -> Result<BTreeMap<String, Json>, String> {
+    let Some(path) = place(files, &table_of(files, false)) else {
+        return Ok(BTreeMap::new());
+    };
+    let kept = kept_table(&path)?;
+    let bindings = kept
+        .get("plugins")
+        .and_then(|plugins| plugins.get("bindings"));
+    let bindings = bindings.and_then(Value::as_array).into_iter().flatten();
+    let named = bindings.filter_map(|entry| Some((identity(entry)?.1.to_owned(), entry)));
+    let read = named.map(|(name, entry)| {
+        let entry = serde_json::to_value(entry).map_err(|error| error.to_string())?;
+        Ok((name, entry))
+    });
+    read.collect()
+}
+
+/// The file of kept changes.
+fn place(files: &[PathBuf], below: &Table) -> Option<PathBuf> {
+    kept_file(below, files.first().and_then(|file| file.parent()))
+}
+
+/// Changes that are kept; none without the file.
+fn kept_table(path: &Path) -> Result<Table, String> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(format!("`{}` cannot be read: {error}", path.display())),
+    };
+    text.parse()
+        .map_err(|error| format!("`{}` is wrong: {error}", path.display()))
 }
 
 /// Keep a change; false if the file says so already. `files` are those that the server was started with. Blocks.
@@ -29,17 +70,12 @@ pub enum KeptChange {
 /// With the reason, when the change cannot be kept; then the file is as it was.
 pub fn keep(files: &[PathBuf], change: &KeptChange) -> Result<bool, String> {
     let below = table_of(files, false);
-    let base = files.first().and_then(|file| file.parent());
-    let path = kept_file(&below, base)
+    let path = place(files, &below)
         .ok_or("the configuration names no file for it; see `admin.persist`")?;
-    let before = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(format!("`{}` cannot be read: {error}", path.display())),
-    };
-    let kept: Table = before
-        .parse()
-        .map_err(|error| format!("`{}` is wrong: {error}", path.display()))?;
+    let kept = kept_table(&path)?;
+    let base = files.first().and_then(|file| file.parent());
+    let change = relative(change, base.unwrap_or(Path::new("")))?;
+    let change = &change;
     let changed = with_change(&below, kept.clone(), change)?;
     let (mut now, mut then) = (below.clone(), below);
     merge(&mut now, kept);
@@ -90,8 +126,64 @@ fn with_change(below: &Table, mut kept: Table, change: &KeptChange) -> Result<Ta
             table.insert("enabled".to_owned(), Value::from(*enabled));
             set(&mut kept, "models", name, table)?;
         }
+        KeptChange::Binding(name, binding) => {
+            with_binding(below, &mut kept, name, binding.as_ref())?
+        }
     }
     Ok(kept)
+}
+
+/// The same change, with the file of a binding as files of the configuration have it: below their folder.
+fn relative(change: &KeptChange, base: &Path) -> Result<KeptChange, String> {
+    let mut change = change.clone();
+    if let KeptChange::Binding(_, Some(binding)) = &mut change
+        && let Some(Json::String(file)) = binding.get_mut("file")
+        && !Path::new(file).is_absolute()
+    {
+        let below = Path::new(file).strip_prefix(base).map_err(|_| {
+            format!(
+                "the plugin folder is not below `{}`; give `plugins.dir` as an absolute path",
+                base.display()
+            )
+        })?;
+        *file = below.to_string_lossy().into_owned();
+    }
+    Ok(change)
+}
+
+fn with_binding(
+    below: &Table,
+    kept: &mut Table,
+    name: &str,
+    binding: Option<&Map<String, Json>>,
+) -> Result<(), String> {
+    let configured = below
+        .get("plugins")
+        .and_then(|plugins| plugins.get("bindings"));
+    let configured = configured.and_then(Value::as_array).into_iter().flatten();
+    for entry in configured {
+        match identity(entry) {
+            // A list in which one entry has no name would be replaced as a whole.
+            None => return Err("a binding of the configuration has no `name`; give each one, so that further ones can stand beside it".to_owned()),
+            Some((_, known)) if known == name => {
+                return Err(format!("the binding `{name}` stands in a configuration file; change it there"));
+            }
+            Some(_) => {}
+        }
+    }
+    let plugins = kept
+        .entry("plugins")
+        .or_insert_with(|| Value::Table(Table::new()));
+    let plugins = plugins
+        .as_table_mut()
+        .ok_or("`plugins` of the file of `admin.persist` is no table")?;
+    let Some(binding) = binding else {
+        entries(plugins, "bindings")?.retain(|entry| !is_called(entry, name));
+        return Ok(());
+    };
+    let mut table = Table::try_from(binding).map_err(|error| error.to_string())?;
+    table.insert("name".to_owned(), Value::from(name));
+    set(plugins, "bindings", name, table)
 }
 
 fn entry<'a>(table: &'a Table, list: &str, name: &str) -> Option<&'a Table> {
@@ -206,6 +298,54 @@ mod tests {
         assert_eq!(keep(KeptChange::Alias("prod".to_owned(), None)), Ok(true));
         let config = Config::load(&files, Overrides::default()).expect("it is right");
         assert_eq!(config.aliases.len(), 1);
+    }
+
+    #[test]
+    fn feature_c12_bindings_are_kept_beside_those_of_the_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("mortise.toml");
+        let configured =
+            "[admin]\npersist = \"kept.toml\"\n[[plugins.bindings]]\nkind = \"policy\"\n";
+        fs::write(&file, format!("{configured}name = \"desk\"\n")).expect("written");
+        let files = [file];
+        let binding = |file: &Path| {
+            let value =
+                serde_json::json!({"kind": "policy", "file": file, "settings": {"limit": 3}});
+            value.as_object().cloned()
+        };
+        let plugin = folder.path().join("plugins/mine.wasm");
+        let door = |value| KeptChange::Binding("door".to_owned(), value);
+        assert_eq!(keep(&files, &door(binding(&plugin))), Ok(true));
+        let bindings = || {
+            let config = Config::load(&files, Overrides::default()).expect("it is right");
+            let bindings = config.plugins.bindings.into_iter();
+            let named = bindings.map(|binding| (binding.name.expect("a name"), binding.file));
+            named.collect::<Vec<_>>()
+        };
+        let desk = || ("desk".to_owned(), None);
+        assert_eq!(
+            bindings(),
+            [desk(), ("door".to_owned(), Some(plugin.clone()))]
+        );
+        let kept = kept_bindings(&files).expect("bindings");
+        assert_eq!(kept["door"]["settings"]["limit"], 3);
+        let configured_one = KeptChange::Binding("desk".to_owned(), binding(&plugin));
+        let refused = keep(&files, &configured_one).expect_err("it is configured");
+        assert!(
+            refused.contains("stands in a configuration file"),
+            "{refused}"
+        );
+        let elsewhere = keep(&files, &door(binding(Path::new("plugins/mine.wasm"))));
+        assert!(
+            elsewhere
+                .expect_err("another folder")
+                .contains("plugins.dir")
+        );
+        assert_eq!(keep(&files, &door(None)), Ok(true));
+        assert_eq!(bindings(), [desk()]);
+        fs::write(&files[0], configured).expect("written");
+        let refused = keep(&files, &door(binding(&plugin))).expect_err("one has no name");
+        assert!(refused.contains("has no `name`"), "{refused}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use mortise_http::nearest;
 use mortise_models::Quantize;
 use mortise_plugin::Kind;
 use mortise_plugin_manager::{OnFailure, deserialize_kind};
-use mortise_telemetry::{LogFormat, LogLevel};
+use mortise_telemetry::{ContentLogConfig, LogFormat, LogLevel};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -33,6 +33,7 @@ use super::store::RawStore;
 use super::traces::RawTraces;
 use super::upstream::RawUpstream;
 use super::valkey::RawValkey;
+use super::{ConfigError, within};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -63,12 +64,57 @@ pub(crate) struct Raw {
     pub(crate) traces: RawTraces,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawLog {
     pub(crate) format: LogFormat,
     pub(crate) level: LogLevel,
     pub(crate) request_begins: bool,
+    pub(crate) content: Contents,
+    pub(crate) content_bytes: usize,
+    pub(crate) content_models: Vec<String>,
+    pub(crate) content_tenants: Vec<String>,
+}
+
+/// Treatment of what requests and answers say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Contents {
+    /// Not written.
+    #[default]
+    Off,
+    /// Written without what looks like a secret.
+    Redacted,
+}
+
+impl Default for RawLog {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::default(),
+            level: LogLevel::default(),
+            request_begins: false,
+            content: Contents::Off,
+            content_bytes: 4096,
+            content_models: vec!["*".to_owned()],
+            content_tenants: vec!["*".to_owned()],
+        }
+    }
+}
+
+impl RawLog {
+    /// Lines about requests: whether there is one when they begin, and the log of contents, if one is asked for.
+    pub(crate) fn lines(&self) -> Result<(bool, Option<ContentLogConfig>), ConfigError> {
+        /// Bytes of a prompt, and of an answer, that may be configured for the log of contents.
+        const BYTES_MAX: usize = 1 << 16;
+        let bytes = within("log.content_bytes", self.content_bytes, BYTES_MAX)?;
+        let asked = self.content == Contents::Redacted;
+        let content = asked.then(|| ContentLogConfig {
+            bytes,
+            models: self.content_models.clone(),
+            tenants: self.content_tenants.clone(),
+        });
+        Ok((self.request_begins, content))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

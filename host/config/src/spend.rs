@@ -1,5 +1,7 @@
 //! The `[spend]` table: prices of models, and budgets.
 
+use std::path::{Path, PathBuf};
+
 use mortise_spend::{Budget, Holder, Money, Price, PriceList};
 use serde::Deserialize;
 
@@ -18,6 +20,8 @@ pub(crate) struct RawSpend {
     currency: Option<String>,
     prices: Vec<RawPrice>,
     budgets: Vec<RawBudget>,
+    ledger: Option<PathBuf>,
+    ledger_required: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -47,11 +51,15 @@ pub struct SpendConfig {
     pub prices: PriceList,
     /// Budgets.
     pub budgets: Vec<Budget>,
+    /// File of reservations and their ends.
+    pub ledger: Option<PathBuf>,
+    /// Requests are refused whose reservations cannot be written there.
+    pub ledger_required: bool,
 }
 
 impl RawSpend {
     /// Prices and budgets; none without prices.
-    pub(crate) fn check(self) -> Result<Option<SpendConfig>, ConfigError> {
+    pub(crate) fn check(self, base: &Path) -> Result<Option<SpendConfig>, ConfigError> {
         if self.prices.is_empty() {
             return match self == Self::default() {
                 true => Ok(None),
@@ -73,6 +81,10 @@ impl RawSpend {
                 "it is missing; write a name such as \"EUR\"",
             ));
         };
+        if self.ledger_required && self.ledger.is_none() {
+            let problem = "there is no ledger; give it a file with `spend.ledger`";
+            return Err(invalid("spend.ledger_required", problem));
+        }
         let sound = |byte: u8| byte.is_ascii_graphic() && !b"\"\\".contains(&byte);
         if !(1..=MAX_CURRENCY_BYTES).contains(&currency.len()) || !currency.bytes().all(sound) {
             let problem = format!("it must be 1 to {MAX_CURRENCY_BYTES} visible ASCII characters");
@@ -92,6 +104,8 @@ impl RawSpend {
             currency,
             prices: PriceList::new(prices.collect::<Result<_, _>>()?),
             budgets: budgets.collect::<Result<_, _>>()?,
+            ledger: self.ledger.map(|file| base.join(file)),
+            ledger_required: self.ledger_required,
         }))
     }
 }
@@ -148,7 +162,8 @@ mod tests {
 
     fn check(text: &str) -> Result<Option<SpendConfig>, String> {
         let raw: RawSpend = toml::from_str(text).map_err(|error| error.to_string())?;
-        raw.check().map_err(|error| error.to_string())
+        raw.check(Path::new("/base"))
+            .map_err(|error| error.to_string())
     }
 
     const PRICES: &str =
@@ -186,6 +201,10 @@ mod tests {
             (
                 format!("{PRICES}[[budgets]]\ntenants = [\"a\"]\nper_day = \"x\""),
                 "spend.budgets[0].per_day",
+            ),
+            (
+                format!("ledger_required = true\n{PRICES}"),
+                "spend.ledger_required",
             ),
             (format!("{PRICES}[[budgets]]\nkeys = [\"a\"]"), "keys"),
         ] {

@@ -28,6 +28,7 @@ pub(crate) struct RawStore {
     tenant_max_mib: usize,
     tenant_max_records: usize,
     max_file_mib: usize,
+    sync_answers: bool,
     retention_days: u64,
     idempotency_hours: u64,
 }
@@ -45,6 +46,7 @@ impl Default for RawStore {
             tenant_max_mib: 1024,
             tenant_max_records: 100_000,
             max_file_mib: 200,
+            sync_answers: false,
             retention_days: 30,
             idempotency_hours: 24,
         }
@@ -113,6 +115,7 @@ impl RawStore {
                 max_bytes: if path.is_some() { file } else { memory },
                 owner_max_bytes,
                 owner_max_records: records as u64,
+                sync_answers: self.sync_answers,
                 path,
             },
             max_file_bytes: mib("store.max_file_mib", self.max_file_mib)?,

@@ -136,7 +136,8 @@ fn keys_become_secrets_and_settings_name_them() {
 fn the_engine_gets_what_the_file_says() {
     let config = load(
         "[limits]\nmax_batch = 7\nmax_queue = 8\nmax_queued_tokens = 9\n\
-         [engine]\ndevice = \"cuda:2\"\nthreads = 3\nwarm_up = false\nstep_token_budget = 99\nprefill_chunk_ms = 70\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
+         max_queue_per_tenant = 2\nmax_batch_per_tenant = 4\nbreaker_failures = 3\n\
+         [health]\nengine_stall_seconds = 60\n[engine]\ndevice = \"cuda:2\"\nthreads = 3\nwarm_up = false\nstep_token_budget = 99\nprefill_chunk_ms = 70\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
          share_prefixes_between_tenants = true\nspeculation = \"prompt-lookup\"\ndraft_tokens = 5\n\
          tenant_weights = { research = 4 }",
     )
@@ -145,6 +146,10 @@ fn the_engine_gets_what_the_file_says() {
         max_sequences: 7,
         max_queue: 8,
         max_queued_tokens: 9,
+        max_queue_per_tenant: 2,
+        max_sequences_per_tenant: 4,
+        breaker_failures: 3,
+        stall: Some(Duration::from_secs(60)),
         step_token_budget: 99,
         prefill_chunk: Some(Duration::from_millis(70)),
         kv_cache_bytes: 2 << 20,
@@ -158,11 +163,13 @@ fn the_engine_gets_what_the_file_says() {
     assert_eq!(config.engine.device, DeviceChoice::Cuda(2));
     assert!(config.engine.share_prefixes);
     assert_eq!(config.engine.tenant_weights["research"], 4);
-    // The table's defaults are the engine's own, but for the size of the batch and the warm-up.
+    // The table's defaults are the engine's own, but for the size of the batch, the warm-up and the breaker.
     let config = load("").unwrap();
     let expected = EngineConfig {
         max_sequences: 32,
         warm_up: true,
+        breaker_failures: 5,
+        stall: Some(Duration::from_secs(120)),
         ..EngineConfig::default()
     };
     assert_eq!(config.engine.engine, expected);

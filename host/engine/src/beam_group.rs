@@ -38,6 +38,7 @@ pub(crate) struct BeamGroup {
     outboxes: Vec<Outbox>,
     adapter: Option<Arc<Adapter>>,
     ended: bool,
+    failed: bool,
 }
 
 impl BeamGroup {
@@ -80,6 +81,7 @@ impl BeamGroup {
             outboxes,
             adapter: request.adapter,
             ended: false,
+            failed: false,
         }
     }
 
@@ -174,9 +176,15 @@ impl BeamGroup {
             return;
         }
         self.end(scheduler);
+        self.failed = true;
         for outbox in &mut self.outboxes {
             outbox.push(TokenEvent::Failed(error.clone()));
         }
+    }
+
+    /// Flag of a good end.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.ended && !self.failed
     }
 
     /// The sequence that computed the prompt has the lowest number.

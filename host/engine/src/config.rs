@@ -16,6 +16,11 @@ pub struct EngineConfig {
     /// Reserve places in the queue: a tenant may queue fewer sequences than there are free places, so that
     /// a tenant that floods the queue leaves half of it to the others.
     pub reserve_queue: bool,
+    /// Most queued sequences of one tenant; 0 is no bound but those above.
+    pub max_queue_per_tenant: usize,
+    /// Most places of the batch that a tenant is entitled to, whatever its weight; 0 is no bound. Places that are free
+    /// are lent to anybody.
+    pub max_sequences_per_tenant: usize,
     /// Longest time that a sequence is expected to wait in the queue, as it is measured; those that would wait longer are
     /// refused. `None`: they wait.
     pub max_expected_wait: Option<Duration>,
@@ -41,6 +46,10 @@ pub struct EngineConfig {
     pub threads: usize,
     /// Compute a few tokens before the engine takes requests, so that the first is as fast as the next.
     pub warm_up: bool,
+    /// Failures in a row, without a sequence that ended well, after which requests are refused for a pause; 0 is never.
+    pub breaker_failures: u32,
+    /// Time of one turn of the loop from which on the engine is stuck and refuses requests. `None`: they wait.
+    pub stall: Option<Duration>,
     /// Fault injection into the engine's loop.
     pub fault: FaultPoint,
 }
@@ -66,6 +75,8 @@ impl Default for EngineConfig {
             max_queue: 256,
             max_queued_tokens: 1 << 18,
             reserve_queue: false,
+            max_queue_per_tenant: 0,
+            max_sequences_per_tenant: 0,
             max_expected_wait: None,
             step_token_budget: 512,
             prefill_chunk: Some(Duration::from_millis(150)),
@@ -76,6 +87,8 @@ impl Default for EngineConfig {
             speculation: Speculation::Off,
             threads: 0,
             warm_up: false,
+            breaker_failures: 0,
+            stall: None,
             fault: FaultPoint::default(),
         }
     }

@@ -26,6 +26,8 @@ pub enum MaskStep<'a> {
     /// behind them already; one `advance` names all of them once they are committed. A constraint whose
     /// mask would allow exactly one token says so here: forced tokens cost no step of their own.
     Forced(&'a [u32]),
+    /// Any token may follow.
+    Any,
     /// Bit `i % 32` of word `i / 32` is 1 if token `i` is allowed; `ceil(vocabulary / 32)` words. The
     /// sampler shares the mask with the constraint instead of copying it.
     Allow(&'a Arc<Vec<u32>>),

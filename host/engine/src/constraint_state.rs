@@ -65,6 +65,7 @@ impl ConstraintState {
             Poll::Pending => Err(Decision::Pending),
             Poll::Ready(Err(error)) => fail(error.message),
             Poll::Ready(Ok(MaskStep::Finished)) => Err(Decision::Complete),
+            Poll::Ready(Ok(MaskStep::Any)) => Ok(Allowed::Any),
             Poll::Ready(Ok(MaskStep::Allow(mask))) => Ok(Allowed::Masked(mask)),
             Poll::Ready(Ok(MaskStep::Forced(tokens))) => {
                 let Some(first) = tokens.first() else {

@@ -45,6 +45,8 @@ pub(crate) type VirtualTime = (u64, u64);
 #[derive(Debug, Default)]
 pub(crate) struct FairQueue {
     tenants: BTreeMap<Arc<str>, Tenant>,
+    /// Most places that a tenant is entitled to; 0 is no bound.
+    per_tenant: usize,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +67,14 @@ struct Account {
 }
 
 impl FairQueue {
+    /// A queue in which no tenant is entitled to more places than `per_tenant`, unless that is 0.
+    pub(crate) fn new(per_tenant: usize) -> Self {
+        Self {
+            per_tenant,
+            ..Self::default()
+        }
+    }
+
     /// Add a sequence to its account.
     pub(crate) fn enter(&mut self, share: &Share) {
         let floor = lowest(self.tenants.values().map(|tenant| &tenant.account));
@@ -119,7 +129,14 @@ impl FairQueue {
     /// A tenant's part of `places` by its weight among the tenants that have sequences, at least one.
     pub(crate) fn entitlement(&self, tenant: &Arc<str>, places: usize) -> usize {
         let weight = self.tenants.get(tenant).map_or(1, |tenant| tenant.weight);
-        part(places, weight, self.weights())
+        self.bounded(part(places, weight, self.weights()))
+    }
+
+    fn bounded(&self, entitled: usize) -> usize {
+        match self.per_tenant {
+            0 => entitled,
+            most => entitled.min(most),
+        }
     }
 
     /// Weights of all tenants that are there.
@@ -137,7 +154,7 @@ impl FairQueue {
             weight: tenant.weight,
             entitled: match tenant.account.present {
                 0 => 0,
-                _ => part(places, tenant.weight, weights),
+                _ => self.bounded(part(places, tenant.weight, weights)),
             },
             computed_tokens: tenant.computed,
             ..TenantLoad::default()
@@ -234,6 +251,19 @@ mod tests {
             25 * TOKEN,
             "the lowest present"
         );
+    }
+
+    #[test]
+    fn feature_q6_weights_entitle_to_no_more_than_the_bound() {
+        let mut queue = FairQueue::new(6);
+        let (large, small) = (share("a", 3, ""), share("b", 1, ""));
+        queue.enter(&large);
+        assert_eq!(queue.entitlement(&large.tenant, 16), 6);
+        queue.enter(&small);
+        assert_eq!(queue.entitlement(&large.tenant, 16), 6);
+        assert_eq!(queue.entitlement(&small.tenant, 16), 4);
+        let entitled: Vec<usize> = queue.accounts(16).map(|load| load.entitled).collect();
+        assert_eq!(entitled, [6, 4]);
     }
 
     #[test]

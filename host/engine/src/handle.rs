@@ -12,6 +12,7 @@ use mortise_model::{BLOCK_TOKENS, KvCache, Model};
 
 use crate::beam_group::BeamSubmission;
 use crate::block_pool::BlockPool;
+use crate::circuit::Circuit;
 use crate::config::{EngineConfig, EngineError, Speculation};
 use crate::event::TokenStream;
 use crate::fair_queue::Share;
@@ -117,12 +118,8 @@ impl Engine {
         check_draft(config.speculation, draft.is_some())?;
         let shared = Arc::new(Shared {
             counters: Counters::new(config.speculation),
-            queue: Queue::new(QueueBounds {
-                sequences: config.max_queue,
-                tokens: config.max_queued_tokens,
-                reserved: config.reserve_queue,
-                expected_wait: config.max_expected_wait,
-            }),
+            queue: Queue::new(queue_bounds(&config)),
+            circuit: Circuit::new(config.breaker_failures, config.stall),
             stopping: AtomicBool::new(false),
             questions: Mutex::default(),
         });
@@ -135,6 +132,7 @@ impl Engine {
         let limits = StepLimits {
             sequences: config.max_sequences,
             tokens: config.step_token_budget,
+            per_tenant: config.max_sequences_per_tenant,
         };
         let for_loop = Arc::clone(&shared);
         let (max_sequences, threads) = (config.max_sequences, config.threads);
@@ -175,6 +173,17 @@ impl Engine {
             block_bytes: 0,
             warm_up,
         })
+    }
+}
+
+/// Bounds of the queue.
+fn queue_bounds(config: &EngineConfig) -> QueueBounds {
+    QueueBounds {
+        sequences: config.max_queue,
+        tokens: config.max_queued_tokens,
+        reserved: config.reserve_queue,
+        per_tenant: config.max_queue_per_tenant,
+        expected_wait: config.max_expected_wait,
     }
 }
 
@@ -294,6 +303,9 @@ impl EngineHandle {
             return Err(SubmitError::Stopped);
         }
         let tokens_max = prompt.saturating_add(max_tokens as usize).min(context);
+        let turn = self.shared.counters.turn_time();
+        let passed = self.shared.circuit.pass(Instant::now(), turn);
+        passed.map_err(|retry_after| SubmitError::Broken { retry_after })?;
         let place = self.shared.queue.enter(&share.tenant, prompt)?;
         Ok((place, tokens_max))
     }
@@ -331,10 +343,14 @@ impl EngineHandle {
 
     /// Current gauges and counters.
     pub fn load(&self) -> EngineLoad {
+        let load = self.shared.counters.read(&self.shared.queue);
+        let (circuit, circuit_opened) = self.shared.circuit.state(load.step_time);
         EngineLoad {
             max_running: self.max_sequences,
             kv_block_bytes: self.block_bytes,
-            ..self.shared.counters.read(&self.shared.queue)
+            circuit,
+            circuit_opened,
+            ..load
         }
     }
 

@@ -10,6 +10,7 @@ mod beam_search;
 mod block_pool;
 mod cache_shares;
 mod cached_prefix;
+mod circuit;
 mod config;
 mod constraint;
 mod constraint_state;
@@ -40,6 +41,7 @@ mod waker;
 mod warm_up;
 
 pub use beam_params::{BEAMS_MAX, BeamParams, EarlyStopping};
+pub use circuit::CircuitState;
 pub use config::{EngineConfig, EngineError, FaultPoint, Speculation};
 pub use constraint::{Constraint, ConstraintError, MaskStep, blocking_poll};
 pub use event::{

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::circuit::CircuitState;
 use crate::config::Speculation;
 use crate::queue::Queue;
 use crate::scheduler::Scheduler;
@@ -63,6 +64,10 @@ pub struct EngineLoad {
     pub accepted_tokens: u64,
     /// Time that the present turn of the engine's loop has taken so far; `None` while it waits for work.
     pub step_time: Option<Duration>,
+    /// State of the breaker.
+    pub circuit: CircuitState,
+    /// Times that the breaker opened.
+    pub circuit_opened: u64,
 }
 
 impl EngineLoad {
@@ -95,6 +100,8 @@ impl EngineLoad {
             accepted_tokens: self.accepted_tokens + other.accepted_tokens,
             restarts: self.restarts + other.restarts,
             step_time: self.step_time.max(other.step_time),
+            circuit: self.circuit.max(other.circuit),
+            circuit_opened: self.circuit_opened + other.circuit_opened,
         }
     }
 }
@@ -186,7 +193,14 @@ impl Counters {
             drafted_tokens: count(&self.drafted_tokens),
             accepted_tokens: count(&self.accepted_tokens),
             step_time: self.turn.time(),
+            circuit: CircuitState::Closed,
+            circuit_opened: 0,
         }
+    }
+
+    /// Time that the present turn of the loop has taken so far; `None` while it waits for work.
+    pub(crate) fn turn_time(&self) -> Option<Duration> {
+        self.turn.time()
     }
 
     /// A turn of the loop begins.

@@ -18,6 +18,8 @@ pub(crate) struct QueueBounds {
     pub(crate) tokens: usize,
     /// Whether places are reserved for other tenants.
     pub(crate) reserved: bool,
+    /// Most sequences of one tenant; 0 is no bound.
+    pub(crate) per_tenant: usize,
     /// Longest expected wait of whoever may enter.
     pub(crate) expected_wait: Option<Duration>,
 }
@@ -108,6 +110,7 @@ impl Queue {
             sequences: limit,
             tokens: token_limit,
             reserved,
+            per_tenant,
             expected_wait,
         } = self.bounds;
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +129,8 @@ impl Queue {
         let free = token_limit.saturating_sub(all_tokens);
         let crowds = own_sequences >= limit - all_sequences
             || (own_sequences > 0 && own_tokens.saturating_add(tokens) > free);
-        if reserved && crowds {
+        let full = per_tenant > 0 && own_sequences >= per_tenant;
+        if full || (reserved && crowds) {
             let waiting = own_sequences;
             return Err(SubmitError::TenantQueue { waiting });
         }
@@ -186,6 +190,7 @@ mod tests {
             sequences,
             tokens,
             reserved,
+            per_tenant: 0,
             expected_wait: None,
         })
     }
@@ -214,6 +219,20 @@ mod tests {
         assert_eq!(fill(&queue, "b", 1).0.len(), 3, "up to half of the queue");
         drop(second);
         assert_eq!(queue.waiting(), (0, 0));
+    }
+
+    #[test]
+    fn feature_q6_a_tenant_has_no_more_places_than_its_bound() {
+        let mut bounded = queue(12, 1000, false);
+        bounded.bounds.per_tenant = 3;
+        let (first, error) = fill(&bounded, "a", 1);
+        assert_eq!(
+            (first.len(), error),
+            (3, SubmitError::TenantQueue { waiting: 3 })
+        );
+        assert_eq!(fill(&bounded, "b", 1).0.len(), 3);
+        drop(first);
+        assert!(bounded.enter(&Arc::from("a"), 1).is_ok());
     }
 
     #[test]

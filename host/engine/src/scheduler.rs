@@ -49,6 +49,8 @@ pub(crate) struct StepLimits {
     pub(crate) sequences: usize,
     /// Tokens computed in one step; at least as many as sequences, so that each can decode.
     pub(crate) tokens: usize,
+    /// Most places that a tenant is entitled to; 0 is no bound.
+    pub(crate) per_tenant: usize,
 }
 
 /// A sequence to be queued.
@@ -135,7 +137,7 @@ impl Scheduler {
         Self {
             limits,
             pool,
-            fair_queue: FairQueue::default(),
+            fair_queue: FairQueue::new(limits.per_tenant),
             waiting: BTreeMap::new(),
             running: Vec::new(),
             admissions: 0,

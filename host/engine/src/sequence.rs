@@ -53,6 +53,8 @@ pub(crate) struct Sequence {
     held: Option<Vec<f32>>,
     adapter: Option<Arc<Adapter>>,
     ended: bool,
+    /// It ended well.
+    complete: bool,
 }
 
 impl Sequence {
@@ -80,6 +82,7 @@ impl Sequence {
             held: None,
             adapter: request.adapter,
             ended: false,
+            complete: false,
         };
         let begun = sequence.constraint.begin();
         sequence.fail_on(begun);
@@ -126,6 +129,11 @@ impl Sequence {
         self.held.is_some() && !self.ended
     }
 
+    /// Flag of an end by a stop or by its length.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -137,8 +145,8 @@ impl Sequence {
         if self.logprobs.is_none() && self.sampler.is_greedy() {
             if self.constraint.is_unconstrained() {
                 wanted.resize(end, WantedLogits::Highest(None));
-            } else if let Some(mask) = self.ready_mask() {
-                wanted.push(WantedLogits::Highest(Some(mask)));
+            } else if let Some(allowed) = self.ready_mask() {
+                wanted.push(WantedLogits::Highest(allowed));
             }
         }
         // Masks behind draft tokens are computed only once the drafts are accepted.
@@ -165,16 +173,18 @@ impl Sequence {
         }
     }
 
-    /// The mask of the next token, if it is ready and allows any. Failures are found again, and
-    /// reported, when the row is sampled.
-    fn ready_mask(&mut self) -> Option<Arc<Vec<u32>>> {
+    /// The mask of the next token, if it is ready and allows any; none within where all tokens are
+    /// allowed. Failures are found again, and reported, when the row is sampled.
+    fn ready_mask(&mut self) -> Option<Option<Arc<Vec<u32>>>> {
         let vocabulary = self.vocabulary;
         let constraint = &mut self.constraint;
         let mask = catch_unwind(AssertUnwindSafe(|| match constraint.allowed() {
-            Ok(Allowed::Masked(mask)) => Some(Arc::clone(mask)),
+            Ok(Allowed::Any) => Some(None),
+            Ok(Allowed::Masked(mask)) => Some(Some(Arc::clone(mask))),
             _ => None,
         }));
-        mask.ok()?.filter(|mask| allows_any(mask, vocabulary))
+        let allows = |mask: &Arc<Vec<u32>>| allows_any(mask, vocabulary);
+        mask.ok()?.filter(|mask| mask.as_ref().is_none_or(allows))
     }
 
     /// Sample from a new row of logits. A whole row is kept if its mask is not ready.
@@ -347,6 +357,7 @@ impl Sequence {
     }
 
     fn finish(&mut self, reason: FinishReason, cached: usize) {
+        self.complete |= !self.ended;
         let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
         let usage = SequenceUsage {
             prompt_tokens: count(self.prompt),

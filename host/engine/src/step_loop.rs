@@ -15,6 +15,7 @@ use mortise_model::{Adapter, InputError, LogitRows, ModelInput, SequenceInput};
 
 use crate::beam_group::{BeamGroup, BeamSubmission};
 use crate::block_pool::Salt;
+use crate::circuit::Circuit;
 use crate::decision::Decision;
 use crate::draft_model::DraftRequest;
 use crate::forward::ForwardPass;
@@ -48,6 +49,7 @@ const RESTART_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) queue: Queue,
+    pub(crate) circuit: Circuit,
     pub(crate) stopping: AtomicBool,
     /// Questions of other threads, which wait for the answers.
     pub(crate) questions: Mutex<Vec<Question>>,

@@ -40,6 +40,12 @@ pub enum SubmitError {
         /// Expected wait.
         wait: std::time::Duration,
     },
+    /// The engine failed again and again, or is stuck.
+    #[error("the engine has failed, and takes no requests for {} s", retry_after.as_secs_f64().ceil())]
+    Broken {
+        /// Time after which it takes one again.
+        retry_after: std::time::Duration,
+    },
     /// The engine is stopping or has stopped.
     #[error("the engine has stopped")]
     Stopped,

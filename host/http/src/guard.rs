@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_origins_may_read() {
+    fn feature_z5_only_listed_origins_may_read() {
         let mut headers = HeaderMap::new();
         headers.insert(
             header::ORIGIN,

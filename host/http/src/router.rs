@@ -56,6 +56,8 @@ pub struct HttpState {
     pub max_queue_wait: Option<Duration>,
     /// Pause after which a silent stream sends a comment.
     pub heartbeat: Duration,
+    /// Time after which a WebSocket takes no further request.
+    pub websocket_time: Duration,
     /// Becomes true when the server takes no new work.
     pub draining: watch::Receiver<bool>,
     /// Becomes true when work that is still going on must end.

@@ -155,6 +155,10 @@ pub enum OutputFormat {
     Regex(String),
     /// Text that follows this Lark grammar.
     Lark(String),
+    /// Text that follows this grammar in GBNF.
+    Gbnf(String),
+    /// Text that follows this structural tag.
+    StructuralTag(serde_json::Map<String, serde_json::Value>),
 }
 
 /// Event of one choice, in order. Exactly one `Finished` or `Failed` comes last.

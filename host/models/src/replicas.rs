@@ -36,11 +36,13 @@ impl Replicas {
         let turn = self.next.fetch_add(1, Relaxed);
         let in_turn = (0..count).map(|offset| turn.wrapping_add(offset) % count);
         let runtimes = in_turn.filter_map(|index| self.runtimes.get(index));
-        let in_flight = |runtime: &&Arc<dyn TokenRuntime>| {
+        // One that takes no requests is left out as long as another does.
+        let rank = |runtime: &&Arc<dyn TokenRuntime>| {
             let load = runtime.load();
-            load.running + load.waiting + load.preempted
+            let in_flight = load.running + load.waiting + load.preempted;
+            (load.circuit, in_flight)
         };
-        runtimes.min_by_key(in_flight).ok_or(SubmitError::Stopped)
+        runtimes.min_by_key(rank).ok_or(SubmitError::Stopped)
     }
 }
 

@@ -224,6 +224,7 @@ impl Playback {
         let mask = match blocking_poll(constraint.as_mut()) {
             Err(error) => return fail(error.to_string()),
             Ok(MaskStep::Finished) => return Ok(Verdict::Complete),
+            Ok(MaskStep::Any) => return Ok(Verdict::Allowed),
             Ok(MaskStep::Allow(mask)) => mask,
             Ok(MaskStep::Forced(tokens)) => {
                 forced.extend(tokens);

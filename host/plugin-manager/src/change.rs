@@ -44,6 +44,11 @@ pub enum ChangeError {
     /// The signature cannot be checked.
     #[error("{0}")]
     Signature(String),
+    /// There is no plugin folder.
+    #[error(
+        "there is no plugin folder that the file could lie in; `plugins.dir` of the configuration names it"
+    )]
+    NoFolder,
     /// The component is larger than any plugin.
     #[error("a plugin has at most {MAX_COMPONENT_BYTES} bytes")]
     TooLarge,
@@ -212,6 +217,16 @@ impl LivePlugins {
         };
         let rows: Vec<Value> = names.into_iter().map(row).collect();
         Ok(json!({"object": "list", "data": rows}))
+    }
+
+    /// Path of a file of the plugin folder, whether it is there or not.
+    ///
+    /// # Errors
+    /// When there is no folder, or the name is none of a plugin file.
+    pub async fn folder_file(&self, file: &str) -> Result<PathBuf, ChangeError> {
+        check_name(file).map_err(ChangeError::Name)?;
+        let dir = self.state.lock().await.config.dir.clone();
+        Ok(dir.ok_or(ChangeError::NoFolder)?.join(file))
     }
 
     /// Versions of a file, the last one first.

@@ -8,7 +8,9 @@ use mortise_plugin::{BreakerLimits, HeaderGrant, HttpGrant, Kind, Origin, Secret
 use mortise_service::GuardMode;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::folder::shown;
 
 /// Plugins and what they may take.
 #[derive(Debug, Clone, Default)]
@@ -131,6 +133,21 @@ impl PluginConfig {
 }
 
 impl BindingConfig {
+    /// The binding as the admin API shows it, without settings and grants.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "kind": self.kind.as_str(),
+            "file": self.file.as_deref().map(shown),
+            "models": self.models,
+            "architectures": self.architectures,
+            "tenants": self.tenants,
+            "routes": self.routes,
+            "order": self.order,
+            "on_failure": self.on_failure.as_str(),
+        })
+    }
+
     /// A file that serves every model, with all else as it is by default.
     pub fn of_file(kind: Kind, file: PathBuf, settings: Value) -> Self {
         Self {
@@ -204,6 +221,17 @@ pub enum OnFailure {
     Open,
     /// The embedded plugin of the kind.
     Fallback,
+}
+
+impl OnFailure {
+    /// The value as configurations write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::Fallback => "fallback",
+        }
+    }
 }
 
 /// Settings of the default policy, and the secrets it may ask the host about.

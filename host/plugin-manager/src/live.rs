@@ -20,7 +20,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::assignments::assign;
 use crate::bound::{Binder, BoundPlugins, Ledgers};
-use crate::config::{AuthConfig, PluginConfig};
+use crate::config::{AuthConfig, BindingConfig, PluginConfig};
 use crate::error::PluginSetError;
 use crate::folder::{Rejected, shown};
 use crate::library::{Fingerprint, Library, Prove};
@@ -494,10 +494,12 @@ impl LivePlugins {
                 "kinds": kinds.collect::<Vec<_>>(),
             })
         });
+        let bindings = state.config.bindings.iter().map(BindingConfig::to_json);
         let status = json!({
             "generation": self.counters.generation.load(Relaxed),
             "serving": serving.collect::<Vec<_>>(),
             "files": files.collect::<Vec<_>>(),
+            "bindings": bindings.collect::<Vec<_>>(),
             "rejected": rejected_json(&state.rejected),
             "error": state.error,
         });

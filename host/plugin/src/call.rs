@@ -323,7 +323,7 @@ fn classify(error: &wasmtime::Error, state: &State, deadline_ms: u64) -> Fault {
 
 /// Whether the guest handed more to the host than it may. Not asked of traps, whose chain holds a backtrace:
 /// writing that out takes longer than all else that is done about a trap.
-fn spent_its_fuel(error: &wasmtime::Error) -> bool {
+pub(crate) fn spent_its_fuel(error: &wasmtime::Error) -> bool {
     let mut chain = error.chain();
     chain.any(|cause| cause.to_string().contains(FUEL_EXHAUSTED))
 }

@@ -166,6 +166,17 @@ impl Component {
         label(&self.name, &self.origin)
     }
 
+    /// Compile what is no plugin: neither its imports nor its exports are looked at.
+    pub(crate) fn compile(
+        compiler: &Compiler<'_>,
+        source: ComponentSource,
+    ) -> Result<Compiled, LoadError> {
+        let bytes = SourceBytes::read(source)?;
+        let label = label(&bytes.name, &bytes.origin);
+        check_file(&label, &bytes.wasm)?;
+        bytes.compile(compiler, &label, &hex_digest(&bytes.wasm))
+    }
+
     /// `known` finds a living component by its digest, whose code is then shared.
     pub(crate) fn load(
         compiler: &Compiler<'_>,
@@ -178,13 +189,7 @@ impl Component {
         let digest = hex_digest(&bytes.wasm);
         let compiled = match known(&digest) {
             Some(component) => component.compiled.clone(),
-            None => compiler.compile(&Source {
-                name: &bytes.name,
-                label: &label,
-                wasm: &bytes.wasm,
-                precompiled: &bytes.precompiled,
-                digest: &digest,
-            })?,
+            None => bytes.compile(compiler, &label, &digest)?,
         };
         let (exports, imports) = interface_names(compiler.engine, &compiled);
         let Exported {
@@ -240,6 +245,21 @@ struct SourceBytes {
 }
 
 impl SourceBytes {
+    fn compile(
+        &self,
+        compiler: &Compiler<'_>,
+        label: &str,
+        digest: &str,
+    ) -> Result<Compiled, LoadError> {
+        compiler.compile(&Source {
+            name: &self.name,
+            label,
+            wasm: &self.wasm,
+            precompiled: &self.precompiled,
+            digest,
+        })
+    }
+
     fn read(source: ComponentSource) -> Result<Self, LoadError> {
         match source {
             ComponentSource::File(path) => {

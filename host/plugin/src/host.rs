@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
+use wasmtime::component::Component as Compiled;
 
 use crate::cache::CompileCache;
 use crate::compiler::Compiler;
@@ -76,17 +77,26 @@ impl PluginHost {
     pub fn load(&self, source: ComponentSource) -> Result<Arc<Component>, LoadError> {
         let inner = &*self.inner;
         let known = |digest: &str| inner.lock_loaded().get(digest).and_then(Weak::upgrade);
-        let compiler = Compiler {
-            engine: &inner.engine,
-            quick: inner.quick.as_ref(),
-            cache: inner.cache.as_ref(),
-            threads: inner.cpu_share.compiling_threads(),
-        };
-        let component = Component::load(&compiler, source, known)?;
+        let component = Component::load(&self.compiler(), source, known)?;
         let mut loaded = inner.lock_loaded();
         loaded.retain(|_, component| component.strong_count() > 0);
         loaded.insert(component.digest().to_owned(), Arc::downgrade(&component));
         Ok(component)
+    }
+
+    /// Compile a component that is no plugin. Takes up to seconds, as [`Self::load`] does.
+    pub(crate) fn compile(&self, source: ComponentSource) -> Result<Compiled, LoadError> {
+        Component::compile(&self.compiler(), source)
+    }
+
+    fn compiler(&self) -> Compiler<'_> {
+        let inner = &*self.inner;
+        Compiler {
+            engine: &inner.engine,
+            quick: inner.quick.as_ref(),
+            cache: inner.cache.as_ref(),
+            threads: inner.cpu_share.compiling_threads(),
+        }
     }
 
     /// Counters of all plugins, for metrics.

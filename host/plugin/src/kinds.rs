@@ -3,6 +3,8 @@
 //!
 //! The fields are those of `wit/v0.3`; see there.
 
+use std::sync::Arc;
+
 /// Facts about the model that an instance serves (`interface model`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelDescription {
@@ -142,11 +144,22 @@ pub struct ParserSetup {
     pub opens_reasoning: bool,
 }
 
-/// Needs of a parser (`output-parser.traits`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Traits of a parser (`output-parser.traits` and `reasoning.describe`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParserTraits {
     /// Generated text must include special tokens.
     pub keep_special_tokens: bool,
+    /// Texts around reasoning, of parsers that tell them.
+    pub reasoning: Option<Arc<ReasoningMarks>>,
+}
+
+/// Texts around a block of reasoning (`reasoning.marks`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReasoningMarks {
+    /// The text that opens a block; empty if only prompts do.
+    pub open: String,
+    /// The text that closes it; not empty.
+    pub close: String,
 }
 
 /// Parsed part of the generated text (`output-parser.event`).

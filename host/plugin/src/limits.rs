@@ -1,6 +1,7 @@
 //! Limits of plugins. Every bound has its default here and nowhere else.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::Kind;
 
@@ -55,6 +56,18 @@ pub const MAX_QUERY_BYTES: usize = 16 * 1024;
 
 /// Bytes of all chunks that a retriever makes of a document, as a multiple of its text: chunks overlap.
 pub(crate) const MAX_CHUNK_COPIES: usize = 4;
+
+/// Time in which the reader of files may run for one of them.
+pub(crate) const MAX_READING: Duration = Duration::from_secs(30);
+
+/// Time by the clock in which a file is read, as a multiple of the time in which its reader runs.
+pub(crate) const READING_PATIENCE: u32 = 10;
+
+/// Memory of the reader of files for one of them: the file, which has up to 16 MiB, what is made of it, and its text.
+pub(crate) const MAX_READING_BYTES: usize = 256 << 20;
+
+/// Bytes that the reader of files may hand over: the text of a document, with what keeps pages apart.
+pub(crate) const MAX_READING_OUTPUT_BYTES: usize = 24 << 20;
 
 /// Tools of one component.
 pub const MAX_TOOLS_PER_COMPONENT: usize = 64;

@@ -14,6 +14,9 @@ use crate::{
     ParserSetup, ParserTraits, PluginError, PluginHost,
 };
 
+/// Longest text around reasoning, in bytes.
+const MAX_MARK_BYTES: usize = 256;
+
 /// An output parser, bound to a model.
 #[derive(Clone)]
 pub struct OutputParser {
@@ -48,7 +51,7 @@ impl OutputParser {
 
     /// Needs of the parser.
     pub fn traits(&self) -> ParserTraits {
-        self.traits
+        self.traits.clone()
     }
 
     /// The grammar that the raw answer must follow, if any.
@@ -151,12 +154,31 @@ async fn describe(handle: &Handle<OutputParserExports>) -> Result<ParserTraits, 
             "output-parser.describe",
             handle.deadlines().constraint_ms,
             async |exports, store| {
-                let (traits,) = exports.describe.call_async(store, ()).await?;
-                Ok(Ok(convert::parser_traits(traits)))
+                let (traits,) = exports.describe.call_async(&mut *store, ()).await?;
+                let marks = match &exports.reasoning {
+                    Some(marks) => marks.call_async(store, ()).await?.0,
+                    None => None,
+                };
+                Ok(Ok(convert::parser_traits(traits, marks)))
             },
-            |traits, _| Ok(traits),
+            |traits, _| check_marks(traits),
         )
         .await
+}
+
+/// Marks of reasoning must say how it ends, and are short.
+fn check_marks(traits: ParserTraits) -> Result<ParserTraits, Fault> {
+    let Some(marks) = &traits.reasoning else {
+        return Ok(traits);
+    };
+    let longest = marks.open.len().max(marks.close.len());
+    if marks.close.is_empty() || longest > MAX_MARK_BYTES {
+        return Err(Fault::Internal(format!(
+            "`reasoning.describe` gives a text of {longest} bytes; 1 to {MAX_MARK_BYTES} are allowed, and only `open` may \
+             be empty"
+        )));
+    }
+    Ok(traits)
 }
 
 /// One answer being parsed.

@@ -111,11 +111,7 @@ impl State {
         let seed = u64::from_str_radix(&grants.component.digest()[..16], 16).unwrap_or(0);
         let words = grants.vocabulary.as_ref().map_or(0, |v| v.mask_words());
         Self {
-            memory: MemoryUse {
-                limit: grants.limits.memory_bytes,
-                used: 0,
-                denied: false,
-            },
+            memory: MemoryUse::new(grants.limits.memory_bytes),
             call: CallState::idle(),
             mask: MaskRow {
                 words: vec![
@@ -332,6 +328,17 @@ pub(crate) struct MemoryUse {
     pub(crate) used: usize,
     /// The guest asked for more than it may have.
     pub(crate) denied: bool,
+}
+
+impl MemoryUse {
+    /// None used of so many bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            used: 0,
+            denied: false,
+        }
+    }
 }
 
 impl ResourceLimiter for MemoryUse {

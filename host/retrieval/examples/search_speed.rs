@@ -82,6 +82,7 @@ fn index(random: &mut Random, centres: &[Vec<f32>]) -> Index {
                 Chunk {
                     start: 0,
                     end: 0,
+                    page: None,
                     vector: random.vector(Some(&around)),
                     text: random.text(WORDS),
                 }

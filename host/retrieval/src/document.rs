@@ -13,13 +13,15 @@ pub enum Format {
     Markdown,
     /// Elements, whose text counts.
     Html,
+    /// Pages, in which large type makes headings.
+    Pdf,
 }
 
 /// Reason for which a document cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// It is of a format that is not read.
-    #[error("files of the format {0} are not read; send text, Markdown or HTML")]
+    #[error("files of the format {0} are not read; send text, Markdown, HTML or PDF")]
     Format(&'static str),
     /// It is too long.
     #[error("it has {bytes} bytes; a document may have {MAX_DOCUMENT_BYTES}")]
@@ -36,8 +38,7 @@ pub enum DocumentError {
 }
 
 /// Beginnings of files that are no text, and the names of their formats.
-const FOREIGN: [(&[u8], &str); 7] = [
-    (b"%PDF", "PDF"),
+const FOREIGN: [(&[u8], &str); 6] = [
     (b"PK\x03\x04", "ZIP, as Office documents are"),
     (b"\xD0\xCF\x11\xE0", "OLE, as older Office documents are"),
     (b"\x1F\x8B", "gzip"),
@@ -46,33 +47,91 @@ const FOREIGN: [(&[u8], &str); 7] = [
     (b"{\\rtf", "RTF"),
 ];
 
+/// True if a file is one of PDF, which its beginning tells, or its name.
+pub fn is_pdf(name: &str, bytes: &[u8]) -> bool {
+    let begins = bytes.trim_ascii_start();
+    let begins = begins.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(begins);
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    begins.starts_with(b"%PDF-") || extension.is_some_and(|of| of.eq_ignore_ascii_case("pdf"))
+}
+
 /// The text of a file, and its format, which its name and its beginning tell. Offsets of chunks count in this text: it is
 /// the file itself, but for HTML.
 ///
 /// # Errors
 /// When it is no text, or too long.
 pub fn text_of(name: &str, bytes: Vec<u8>) -> Result<(String, Format), DocumentError> {
-    if bytes.len() > MAX_DOCUMENT_BYTES {
-        let bytes = bytes.len();
-        return Err(DocumentError::TooLong { bytes });
-    }
+    fits(bytes.len())?;
     let foreign = FOREIGN.iter().find(|(start, _)| bytes.starts_with(start));
     if let Some((_, format)) = foreign {
         return Err(DocumentError::Format(format));
     }
     let text = String::from_utf8(bytes);
     let text = text.map_err(|error| DocumentError::NotText(error.utf8_error().valid_up_to()))?;
-    if let Some(at) = text.find('\0') {
-        return Err(DocumentError::NotText(at));
-    }
+    clean(&text)?;
     let format = format_of(name, &text);
     let text = match format {
         Format::Html => text_of_html(&text),
-        Format::Text | Format::Markdown => text,
+        Format::Text | Format::Markdown | Format::Pdf => text,
     };
+    filled(&text)?;
+    Ok((text, format))
+}
+
+/// The text of pages, one behind the other, and where each begins.
+///
+/// # Errors
+/// When there is none, or it is too long.
+pub fn text_of_pages(pages: &[String]) -> Result<(String, Pages), DocumentError> {
+    let between = PAGE_BREAK.len() * pages.len();
+    let bytes = pages.iter().map(String::len).sum::<usize>() + between;
+    fits(bytes)?;
+    let mut text = String::with_capacity(bytes);
+    let mut begins = Vec::with_capacity(pages.len());
+    for page in pages {
+        if !text.is_empty() {
+            text.push_str(PAGE_BREAK);
+        }
+        begins.push(text.len());
+        text.push_str(page);
+    }
+    clean(&text)?;
+    filled(&text)?;
+    Ok((text, Pages(begins)))
+}
+
+/// Line ends between two pages: those between two paragraphs.
+const PAGE_BREAK: &str = "\n\n";
+
+/// Places of pages in a text. None of a document that has no pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pages(Vec<usize>);
+
+impl Pages {
+    /// The page of a byte, from 1.
+    pub fn at(&self, byte: usize) -> Option<u16> {
+        let begun = self.0.partition_point(|begin| *begin <= byte);
+        u16::try_from(begun).ok().filter(|page| *page > 0)
+    }
+}
+
+fn fits(bytes: usize) -> Result<(), DocumentError> {
+    match bytes > MAX_DOCUMENT_BYTES {
+        true => Err(DocumentError::TooLong { bytes }),
+        false => Ok(()),
+    }
+}
+
+/// Refuse what text has none of.
+fn clean(text: &str) -> Result<(), DocumentError> {
+    let found = text.find('\0');
+    found.map_or(Ok(()), |at| Err(DocumentError::NotText(at)))
+}
+
+fn filled(text: &str) -> Result<(), DocumentError> {
     match text.trim().is_empty() {
         true => Err(DocumentError::Empty),
-        false => Ok((text, format)),
+        false => Ok(()),
     }
 }
 
@@ -254,6 +313,30 @@ mod tests {
         let long = vec![b'a'; MAX_DOCUMENT_BYTES + 1];
         let bytes = long.len();
         assert_eq!(text_of("a", long), Err(DocumentError::TooLong { bytes }));
+    }
+
+    #[test]
+    fn pages_follow_each_other_and_are_known_by_their_places() {
+        assert!(is_pdf("a", b"%PDF-1.7\n") && is_pdf("a.PDF", b"text"));
+        assert!(is_pdf("a.txt", b"\xEF\xBB\xBF%PDF-2.0"));
+        assert!(!is_pdf("pdf", b"On %PDF-1.7") && !is_pdf("a.txt", b""));
+        let pages = ["", "one", "", "two\nlines"].map(str::to_owned);
+        let (text, places) = text_of_pages(&pages).expect("text");
+        assert_eq!(text, "one\n\n\n\ntwo\nlines");
+        let page = |of: &str| places.at(text.find(of).expect("a part of the text"));
+        assert_eq!(
+            (page("one"), page("two"), page("lines")),
+            (Some(2), Some(4), Some(4))
+        );
+        assert_eq!(Pages::default().at(7), None);
+        assert_eq!(text_of_pages(&[]), Err(DocumentError::Empty));
+        assert_eq!(text_of_pages(&[" ".to_owned()]), Err(DocumentError::Empty));
+        assert_eq!(
+            text_of_pages(&["\0".to_owned()]),
+            Err(DocumentError::NotText(0))
+        );
+        let long = text_of_pages(&["a".repeat(MAX_DOCUMENT_BYTES)]);
+        assert!(matches!(long, Err(DocumentError::TooLong { .. })));
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod terms;
 mod vectors;
 
 pub use chunk::{Chunking, Span, chunks, without_blanks};
-pub use document::{DocumentError, Format, text_of};
+pub use document::{DocumentError, Format, Pages, is_pdf, text_of, text_of_pages};
 pub use filter::{Attribute, Attributes, Filter, FilterError, attributes_of};
 pub use index::{Document, Index};
 pub use search::{Hit, Query, Weights};

@@ -339,7 +339,7 @@ fn check_fairness_key(key: Option<&str>) -> Result<(), ServiceError> {
 }
 
 fn check_constraint(constraint: Option<&ContentConstraint>) -> Result<(), ServiceError> {
-    let Some(ContentConstraint { field, source }) = constraint else {
+    let Some(ContentConstraint { field, source, .. }) = constraint else {
         return Ok(());
     };
     let (GrammarSource::JsonSchema(text) | GrammarSource::Regex(text) | GrammarSource::Lark(text)) =

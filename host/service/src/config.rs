@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mortise_models::{AliasTable, NameMatching};
 
+use crate::content::{ContentLog, LogNoContent};
 use crate::limits::MAX_CHOICES;
 use crate::model::{AlwaysLoaded, HoldModels};
 use crate::observer::{NoObserver, Observer};
@@ -49,6 +50,8 @@ pub struct ServiceConfig {
     pub recognise: Arc<dyn RecogniseCaller>,
     /// Keeps account of what requests cost.
     pub spend: Arc<dyn Spend>,
+    /// Writes what requests and answers said.
+    pub content: Arc<dyn ContentLog>,
 }
 
 impl Default for ServiceConfig {
@@ -69,6 +72,7 @@ impl Default for ServiceConfig {
             aliases: Arc::default(),
             recognise: Arc::new(RecogniseNobody),
             spend: Arc::new(SpendNothing),
+            content: Arc::new(LogNoContent),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::plugin_routing::RequestPlugins;
 use crate::plugins::RequestId;
 use crate::prepare::{Parsing, not_written};
 use crate::refusal::invalid;
-use crate::request::{ChatPrompt, Prompt, PromptEnd, RequestFields};
+use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Written};
 
 /// A model of a conversation runtime.
 pub(crate) struct ConversationModel {
@@ -78,7 +78,13 @@ pub(crate) fn check_consent(
 /// Refuse what needs an engine here.
 pub(crate) fn check_elsewhere(name: &str, request: &Request) -> Result<(), ServiceError> {
     let fields = request.fields();
-    let (field, what) = if let Some(scoring) = fields.prompt_logprobs {
+    let budget = fields
+        .reasoning_budget
+        .as_ref()
+        .filter(|budget| budget.required);
+    let (field, what) = if let Some(budget) = budget {
+        (budget.field, "its tokens are not known")
+    } else if let Some(scoring) = fields.prompt_logprobs {
         (scoring.field, "does not tell how likely its prompt is")
     } else if fields.beams.is_some() {
         ("beam_size", "cannot search with beams")
@@ -170,7 +176,7 @@ pub(crate) fn runtime_request(
         tools: request.tools().cloned().collect(),
         tool_use: tool_use(request.tool_choice()),
         parallel_tool_calls: fields.parallel_tool_calls.unwrap_or(true),
-        format: constraint.map(|constraint| format(&constraint.source)),
+        format: constraint.map(own_format),
         max_tokens: limit.max_tokens,
         max_tokens_given: limit.given,
         stop: fields.stop.clone(),
@@ -200,6 +206,15 @@ fn tool_use(choice: ToolChoice) -> ToolUse {
         ToolChoice::Auto => ToolUse::Auto,
         ToolChoice::Required => ToolUse::Required,
         ToolChoice::Named(name) => ToolUse::Named(name),
+    }
+}
+
+/// The format that a runtime elsewhere is asked for, in the caller's own notation.
+fn own_format(constraint: &ContentConstraint) -> OutputFormat {
+    match &constraint.written {
+        Some(Written::Gbnf(grammar)) => OutputFormat::Gbnf(grammar.clone()),
+        Some(Written::StructuralTag(tag)) => OutputFormat::StructuralTag(tag.clone()),
+        None => format(&constraint.source),
     }
 }
 

@@ -471,10 +471,7 @@ pub(crate) fn chat(user: &str) -> RequestFields {
 
 /// A constraint as OpenAI's callers give it.
 pub(crate) fn constrained(source: GrammarSource) -> Option<ContentConstraint> {
-    Some(ContentConstraint {
-        field: "response_format".to_owned(),
-        source,
-    })
+    Some(ContentConstraint::new("response_format", source))
 }
 
 /// Declarations of tools of these names.

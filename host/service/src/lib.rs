@@ -11,6 +11,7 @@ mod check;
 mod choice;
 mod config;
 mod constraint;
+mod content;
 mod conversation_choice;
 mod conversation_prompt;
 mod description;
@@ -21,6 +22,7 @@ mod event;
 mod failure;
 #[cfg(test)]
 mod fakes;
+mod gbnf;
 mod guard;
 mod identity;
 mod inspect;
@@ -38,6 +40,7 @@ mod plugins;
 mod prepare;
 mod prompt_scores;
 mod ranking;
+mod reasoning_budget;
 mod recognition;
 mod refusal;
 mod rendered_prompt;
@@ -55,6 +58,7 @@ mod source;
 mod spans;
 mod spending;
 mod stop;
+mod structural_tag;
 mod submit;
 mod tally;
 mod throughput;
@@ -63,11 +67,13 @@ mod tool_loop;
 mod turns;
 mod uncompiled;
 mod under_way;
+mod wanted;
 
 pub use admission::{Admission, Call, Granted, account as account_of};
 pub use answer::Answer;
 pub use check::Request;
 pub use config::ServiceConfig;
+pub use content::{Content, ContentLog, LOOK_AHEAD, Section, Texts};
 pub use description::{describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
@@ -89,9 +95,9 @@ pub use mortise_models::{
     TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
-    Assembly, ChunkSizes, Denial, Fault, GrammarSource, Joint, Kind, Passage, PassageBudget,
-    PluginError, Principal, RetrieverContext, SourceText, ToolAnswer, ToolCaller, ToolChoice,
-    ToolDeclaration as RunnableTool, ToolGrant,
+    Assembly, ChunkSizes, Denial, DocumentReader, Fault, GrammarSource, Joint, Kind, Passage,
+    PassageBudget, PluginError, Principal, ReadError, RetrieverContext, SourceText, ToolAnswer,
+    ToolCaller, ToolChoice, ToolDeclaration as RunnableTool, ToolGrant,
 };
 pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
@@ -107,8 +113,8 @@ pub use plugins::{
 pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;
 pub use request::{
-    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, PromptScoring, RequestFields,
-    Truncation,
+    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, PromptScoring, ReasoningBudget,
+    RequestFields, Truncation, Written,
 };
 pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
 pub use retrievers::{Retrieve, Retrievers, ScopedRetriever};
@@ -118,4 +124,5 @@ pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};
 pub use spending::{Purchase, Reserved, Spend};
 pub use stop::StopMatcher;
+pub use structural_tag::TagError;
 pub use under_way::RequestUnderWay;

@@ -6,6 +6,7 @@ use mortise_models::{FinishReason, Usage};
 use mortise_trace::Span;
 
 use crate::admission::Admission;
+use crate::content::Transcript;
 use crate::event::Event;
 use crate::latency::Latency;
 use crate::observer::{ModelObserver, Outcome, Summary};
@@ -32,6 +33,8 @@ pub(crate) struct PartSetup {
     pub(crate) cache: Option<CacheUse>,
     /// The answer as it is kept.
     pub(crate) recording: Option<Recording>,
+    /// Texts for the log of contents, if there is one.
+    pub(crate) transcript: Option<Transcript>,
     pub(crate) observer: Arc<dyn ModelObserver>,
     /// Span of the answer, which ends with the part.
     pub(crate) span: Span,
@@ -117,6 +120,9 @@ impl Part {
         if let Some(recording) = &mut self.setup.recording {
             recording.note(&event);
         }
+        if let Some(transcript) = &mut self.setup.transcript {
+            transcript.note(&event);
+        }
         ready.extend([event]);
     }
 
@@ -140,6 +146,9 @@ impl Part {
         let spent = self.setup.admission.spent();
         (spent.usage, spent.outcome) = (usage, outcome);
         self.setup.observer.ended(&self.summary());
+        if let Some(transcript) = self.setup.transcript.take() {
+            transcript.end(self.setup.admission.request_id(), outcome);
+        }
         spans::end(&self.setup.span, &self.setup.model, outcome, usage);
     }
 

@@ -15,12 +15,14 @@ use crate::encoding;
 use crate::error::ServiceError;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseOutput, RequestId};
+use crate::reasoning_budget::{ForcedEnd, forced_end};
 use crate::refusal::{invalid, refuse};
 use crate::request::{ChatPrompt, Prompt, PromptEnd, RequestFields, Truncation};
-use crate::schema_formats::{tools_without_annotations, wanted};
+use crate::schema_formats::tools_without_annotations;
 use crate::spans;
 use crate::stop::StopMatcher;
 use crate::uncompiled::not_compiled;
+use crate::wanted::wanted;
 use mortise_models::conversation::{Modality, template_json};
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 
@@ -64,6 +66,8 @@ pub(crate) struct Prepared {
     pub(crate) parser: Option<Parsing>,
     pub(crate) constraint: Option<GrammarSource>,
     pub(crate) keep_special: bool,
+    /// Forced end of reasoning.
+    pub(crate) reasoning: Option<Box<ForcedEnd>>,
     /// The answer is a text of its own, and does not continue one.
     pub(crate) at_start: bool,
 }
@@ -118,7 +122,7 @@ pub(crate) async fn prepare(
     let prompt = prompt(model, plugins, tenant, request_id, request);
     let PromptTokens { ids, rendered } = prompt.await?;
     let stops = fields.stop.iter().map(String::as_str);
-    let wanted = wanted(fields);
+    let wanted = wanted(fields, model.tokenizer.control_tokens());
     let wanted = wanted.as_ref();
     let Some(rendered) = rendered else {
         return Ok(Prepared {
@@ -128,6 +132,7 @@ pub(crate) async fn prepare(
             parser: None,
             constraint: wanted.cloned(),
             keep_special: fields.keep_special,
+            reasoning: None,
             at_start: false,
         });
     };
@@ -152,6 +157,11 @@ pub(crate) async fn prepare(
             || parser
                 .as_ref()
                 .is_some_and(|(p, _)| p.traits().keep_special_tokens),
+        reasoning: {
+            let marks = parser.as_ref().and_then(|(p, _)| p.traits().reasoning);
+            let opened = rendered.opens_reasoning;
+            forced_end(model.name, model.tokenizer, fields, marks, opened)?.map(Box::new)
+        },
         parser,
         constraint,
         at_start: !continues,
@@ -522,6 +532,14 @@ pub(crate) fn rejected(
         },
         SubmitError::ExpectedWait { wait } => ServiceError::Overloaded {
             seconds: wait.as_secs().saturating_add(1),
+        },
+        SubmitError::Broken { retry_after } => ServiceError::Unavailable {
+            message: "the model's engine has failed again and again, or is stuck, and takes no requests at present; \
+                      retry later, or use another model"
+                .to_owned(),
+            retry_after: u32::try_from(retry_after.as_secs())
+                .unwrap_or(u32::MAX)
+                .saturating_add(1),
         },
         SubmitError::Stopped => ServiceError::Stopping,
     }

@@ -6,7 +6,10 @@ use mortise_plugin::{GrammarSource, ToolChoice};
 
 use mortise_models::conversation::{Conversation, TemplateArguments, Tools};
 
+use crate::gbnf;
+use crate::limits::MAX_GRAMMAR_BYTES;
 use crate::own_tools::OwnTools;
+use crate::structural_tag::{TagError, structural_tag};
 
 /// Fields of a request before their bounds are checked. `None` means the caller did not say.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +88,8 @@ pub struct RequestFields {
     pub parallel_tool_calls: Option<bool>,
     /// Constraint on the content.
     pub constraint: Option<ContentConstraint>,
+    /// Bound on the tokens of a block of reasoning.
+    pub reasoning_budget: Option<ReasoningBudget>,
     /// Requests with one key share what their tenant gets with those of other keys, in equal parts.
     /// 1 to 128 characters that are not all blank; blanks around it do not count.
     pub fairness_key: Option<String>,
@@ -143,6 +148,17 @@ pub struct BeamFields {
     pub early_stopping: EarlyStopping,
 }
 
+/// A bound on the tokens of a block of reasoning, which is closed when they are used up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReasoningBudget {
+    /// Field of the request, as the caller named it. Errors name it.
+    pub field: &'static str,
+    /// Tokens between the marks.
+    pub tokens: u32,
+    /// A model that cannot be held to it is refused. Else the bound is a wish there.
+    pub required: bool,
+}
+
 /// A grammar that the content of an answer must follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentConstraint {
@@ -150,6 +166,58 @@ pub struct ContentConstraint {
     pub field: String,
     /// The grammar.
     pub source: GrammarSource,
+    /// The caller's own notation, of which `source` is a translation.
+    pub written: Option<Written>,
+}
+
+/// A notation that is translated for the grammar component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// A grammar in GBNF.
+    Gbnf(String),
+    /// A structural tag, which is translated again once the model's control tokens are known.
+    StructuralTag(serde_json::Map<String, serde_json::Value>),
+}
+
+impl ContentConstraint {
+    /// A grammar that the caller wrote as it is.
+    pub fn new(field: impl Into<String>, source: GrammarSource) -> Self {
+        Self {
+            field: field.into(),
+            source,
+            written: None,
+        }
+    }
+
+    /// A grammar in Lark or in GBNF.
+    ///
+    /// # Errors
+    /// With the reason for which it cannot be used.
+    pub fn grammar(field: impl Into<String>, text: String) -> Result<Self, String> {
+        if !gbnf::is_gbnf(&text) || text.len() > MAX_GRAMMAR_BYTES {
+            return Ok(Self::new(field, GrammarSource::Lark(text)));
+        }
+        Ok(Self {
+            field: field.into(),
+            source: GrammarSource::Lark(gbnf::to_lark(&text)?),
+            written: Some(Written::Gbnf(text)),
+        })
+    }
+
+    /// A structural tag.
+    ///
+    /// # Errors
+    /// For what is malformed, or cannot be written as a grammar.
+    pub fn structural_tag(
+        field: impl Into<String>,
+        tag: serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Self, TagError> {
+        Ok(Self {
+            field: field.into(),
+            source: GrammarSource::Lark(structural_tag(&tag, &[])?),
+            written: Some(Written::StructuralTag(tag)),
+        })
+    }
 }
 
 /// Conversation to answer, or text to continue.

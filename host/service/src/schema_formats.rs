@@ -1,10 +1,7 @@
 //! The keyword `format` of JSON Schemas. By the standard it is an annotation: formats that grammars do not
 //! know restrict nothing, and a schema with one is no mistake.
 
-use mortise_plugin::GrammarSource;
 use serde_json::{Map, Value};
-
-use crate::request::RequestFields;
 
 /// Formats that the default grammar component checks.
 const CHECKED: [&str; 10] = [
@@ -60,16 +57,6 @@ pub(crate) fn tools_without_annotations(tools: String) -> String {
         true => Value::Array(list).to_string(),
         false => tools,
     }
-}
-
-/// The grammar that the caller wants for the content.
-pub(crate) fn wanted(fields: &RequestFields) -> Option<GrammarSource> {
-    let source = &fields.constraint.as_ref()?.source;
-    let stripped = match source {
-        GrammarSource::JsonSchema(schema) => without_annotations(schema),
-        _ => None,
-    };
-    Some(stripped.map_or_else(|| source.clone(), GrammarSource::JsonSchema))
 }
 
 /// Remove annotations from a schema and those inside of it. The depth of schemas is bounded where they

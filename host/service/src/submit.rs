@@ -367,7 +367,9 @@ impl Submitter {
                     match grammar.compile(id, source).await {
                         Ok(matcher) => Ok(matcher),
                         Err(error) => {
-                            Err(find_wrong(grammar.as_ref(), id, source, error, fields).await)
+                            let control = model.generator.tokenizer.control_tokens();
+                            let grammar = grammar.as_ref();
+                            Err(find_wrong(grammar, id, source, error, fields, control).await)
                         }
                     }
                 });
@@ -376,6 +378,13 @@ impl Submitter {
                 let (constraint, fault) = self.masks.constrain(matcher, words);
                 (Some(constraint), fault)
             }
+        };
+        let constraint = match &prepared.reasoning {
+            Some(end) => {
+                let table = model.generator.tokenizer.table();
+                Some(end.around(constraint, table, prepared.at_start))
+            }
+            None => constraint,
         };
         let parser = self.parser(prepared.parser.as_ref()).await?;
         let tokens = runtime.submit(SequenceRequest {

@@ -4,12 +4,14 @@
 //! Errors are told of the schema, which the caller wrote, and not of the text that was made of it.
 
 use mortise_plugin::{Fault, GrammarSource, PluginError};
+use mortise_tokenizer::ControlToken;
 
 use crate::error::ServiceError;
 use crate::plugins::{CompileGrammar, RequestId};
 use crate::refusal::{INVALID_SCHEMA, refuse};
 use crate::request::{ContentConstraint, RequestFields};
-use crate::schema_formats::{wanted, without_annotations};
+use crate::schema_formats::without_annotations;
+use crate::wanted::wanted;
 
 /// A grammar that was not compiled. If it was put together, its schemas are compiled one by one to find the wrong one.
 pub(crate) async fn find_wrong(
@@ -18,8 +20,9 @@ pub(crate) async fn find_wrong(
     source: &GrammarSource,
     error: PluginError,
     fields: &RequestFields,
+    control: &[ControlToken],
 ) -> ServiceError {
-    let own = wanted(fields);
+    let own = wanted(fields, control);
     if own.as_ref() == Some(source) || code_of(&error.fault, true).is_none() {
         return not_compiled(error, fields);
     }

@@ -6,11 +6,14 @@ use mortise_plugin::{CountersLost, Rate, RateCounters};
 use mortise_service::{
     BoxFuture, Denial, Outcome, Principal, Purchase, Reserved, ServiceError, Spend, Usage,
 };
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot::Receiver;
 
 use crate::book::Book;
 use crate::budget::{Budget, account_of};
+use crate::ledger::{Entry, MoneyLedger};
 use crate::money::Money;
 use crate::price::{Price, PriceList};
 
@@ -26,6 +29,7 @@ pub struct Accountant {
     budgets: Vec<Budget>,
     counters: Arc<dyn RateCounters>,
     book: Arc<Book>,
+    ledger: Option<Arc<MoneyLedger>>,
 }
 
 /// Bucket of a budget that an amount was taken from.
@@ -36,6 +40,11 @@ struct Draw {
 
 /// Amount that is reserved for one request.
 struct Reservation {
+    /// Name in the ledger.
+    name: String,
+    request_id: String,
+    currency: String,
+    ledger: Option<Arc<MoneyLedger>>,
     price: Price,
     amount: Money,
     model: String,
@@ -45,6 +54,8 @@ struct Reservation {
     counters: Arc<dyn RateCounters>,
     book: Arc<Book>,
     runtime: Handle,
+    /// It was settled.
+    settled: bool,
 }
 
 impl Spend for Accountant {
@@ -74,7 +85,13 @@ impl Accountant {
             budgets,
             counters,
             book,
+            ledger: None,
         }
+    }
+
+    /// Record each reservation and its end in a ledger.
+    pub fn recorded(self, ledger: Option<Arc<MoneyLedger>>) -> Self {
+        Self { ledger, ..self }
     }
 
     async fn try_reserve(
@@ -104,9 +121,12 @@ impl Accountant {
                 return Err(error);
             }
         };
-        self.book.reserve(&accounts, purchase.model, amount);
-        tracing::debug!(request_id = purchase.request_id, model = purchase.model, %amount, "money is reserved");
-        Ok(Some(Reservation {
+        let ledger = self.ledger.as_ref();
+        let reservation = Reservation {
+            name: ledger.map(|ledger| ledger.name()).unwrap_or_default(),
+            request_id: purchase.request_id.to_owned(),
+            currency: self.currency.clone(),
+            ledger: self.ledger.clone(),
             price,
             amount,
             model: purchase.model.to_owned(),
@@ -116,7 +136,17 @@ impl Accountant {
             counters: Arc::clone(&self.counters),
             book: Arc::clone(&self.book),
             runtime: Handle::current(),
-        }))
+            settled: false,
+        };
+        // A caller who leaves meanwhile, and a refusal, drop it: then it is released.
+        if !reservation.is_recorded().await {
+            self.book.refuse(&reservation.accounts, purchase.model);
+            return Err(unrecorded());
+        }
+        self.book
+            .reserve(&reservation.accounts, purchase.model, amount);
+        tracing::debug!(request_id = purchase.request_id, model = purchase.model, %amount, "money is reserved");
+        Ok(Some(reservation))
     }
 
     fn budgets_of(&self, principal: &Principal) -> Vec<(String, &Budget)> {
@@ -207,6 +237,60 @@ impl Accountant {
 }
 
 impl Reservation {
+    /// Change what was taken from the budgets.
+    fn give_back(&mut self, delta: i64) {
+        let draws = std::mem::take(&mut self.draws);
+        if delta != 0 && !draws.is_empty() {
+            let counters = Arc::clone(&self.counters);
+            self.runtime
+                .spawn(async move { adjust(&*counters, &draws, delta).await });
+        }
+    }
+
+    /// Record the reservation, if there is a ledger. False if the ledger is required and cannot be written.
+    async fn is_recorded(&self) -> bool {
+        let Some(ledger) = &self.ledger else {
+            return true;
+        };
+        let written = self.record(ledger, Entry::Reserved, json!({}));
+        !ledger.is_required() || written.await.unwrap_or(false)
+    }
+
+    fn record(&self, ledger: &Arc<MoneyLedger>, entry: Entry, more: Value) -> Receiver<bool> {
+        let mut fields = json!({
+            "request_id": self.request_id,
+            "model": self.model,
+            "accounts": self.accounts,
+            "currency": self.currency,
+            "reserved_micros": self.amount.as_micros(),
+        });
+        if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {
+            fields.extend(more);
+        }
+        ledger.append(entry, &self.name, fields, &self.runtime)
+    }
+
+    /// Record the end of the reservation.
+    fn record_end(&self, usage: Usage, outcome: Outcome, cost: Money, unknown: bool) {
+        let Some(ledger) = &self.ledger else { return };
+        let entry = match outcome {
+            Outcome::Failed => Entry::Failed,
+            _ if cost == Money::ZERO => Entry::Released,
+            _ => Entry::Settled,
+        };
+        let (cost, reserved) = (cost.as_micros(), self.amount.as_micros());
+        let more = json!({
+            "settled_micros": cost,
+            "released_micros": reserved.saturating_sub(cost),
+            "finish": outcome.name(),
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "unknown_usage": unknown,
+        });
+        drop(self.record(ledger, entry, more));
+    }
+
     /// Cost of what was used; true if nobody knows what was, so that all that was reserved is charged.
     fn cost(&self, usage: Usage, outcome: Outcome) -> (Money, bool) {
         if outcome == Outcome::Failed && usage.completion_tokens == 0 {
@@ -224,14 +308,22 @@ impl Reserved for Reservation {
         self.cost(usage, outcome).0.as_micros()
     }
 
-    fn settle(self: Box<Self>, usage: Usage, outcome: Outcome) {
+    fn settle(mut self: Box<Self>, usage: Usage, outcome: Outcome) {
         let (cost, unknown) = self.cost(usage, outcome);
         self.book
             .settle(&self.accounts, &self.model, self.amount, cost, unknown);
+        self.record_end(usage, outcome, cost, unknown);
         let delta = signed(cost).saturating_sub(signed(self.amount));
-        if delta != 0 && !self.draws.is_empty() {
-            let runtime = self.runtime.clone();
-            runtime.spawn(async move { adjust(&*self.counters, &self.draws, delta).await });
+        self.settled = true;
+        self.give_back(delta);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.record_end(Usage::default(), Outcome::Cancelled, Money::ZERO, false);
+            self.give_back(-signed(self.amount));
         }
     }
 }
@@ -261,6 +353,15 @@ fn unpriced(model: &str) -> ServiceError {
          use another model"
     );
     denied(403, "permission_error", "model_not_priced", message, None)
+}
+
+fn unrecorded() -> ServiceError {
+    let message =
+        "what the request costs cannot be recorded at present, so it is not answered; retry later";
+    ServiceError::Unavailable {
+        message: message.to_owned(),
+        retry_after: 1,
+    }
 }
 
 fn lost() -> ServiceError {

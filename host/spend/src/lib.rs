@@ -7,6 +7,7 @@
 mod account;
 mod book;
 mod budget;
+mod ledger;
 pub mod limits;
 mod money;
 mod price;
@@ -14,5 +15,6 @@ mod price;
 pub use account::Accountant;
 pub use book::{Book, Line, Totals};
 pub use budget::{Budget, Holder};
+pub use ledger::{LedgerError, MoneyLedger};
 pub use money::{Money, MoneyError};
 pub use price::{Price, PriceList};

@@ -1,8 +1,9 @@
 //! Checks of a file: that it is a store, of a version that is known, and whole.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use crate::error::OpenError;
 use crate::schema;
@@ -43,11 +44,45 @@ pub(crate) fn integrity(
 ) -> Result<(), OpenError> {
     let pragma = match thorough {
         true => "PRAGMA integrity_check(1)",
-        false => "PRAGMA quick_check(1)",
+        false => QUICK,
     };
-    let found: String = connection
-        .query_row(pragma, [], |row| row.get(0))
+    judged(path, found(connection, pragma))
+}
+
+/// The same, not thorough, for as long as `limit` allows: false if the check has not come to its end.
+pub(crate) fn integrity_within(
+    connection: &mut Connection,
+    path: &Path,
+    limit: Duration,
+) -> Result<bool, OpenError> {
+    let (begun, clear) = (Instant::now(), None::<fn() -> bool>);
+    let too_long = move || begun.elapsed() >= limit;
+    let found = connection
+        .progress_handler(STEPS, Some(too_long))
+        .and_then(|()| found(connection, QUICK));
+    connection
+        .progress_handler(STEPS, clear)
         .map_err(|error| damaged(path, &error))?;
+    match found {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+            Ok(false)
+        }
+        found => judged(path, found).map(|()| true),
+    }
+}
+
+/// Steps of SQLite between two looks at the clock.
+const STEPS: i32 = 1000;
+
+/// Every page and every row, without a comparison of indexes with tables.
+const QUICK: &str = "PRAGMA quick_check(1)";
+
+fn found(connection: &Connection, pragma: &str) -> rusqlite::Result<String> {
+    connection.query_row(pragma, [], |row| row.get(0))
+}
+
+fn judged(path: &Path, found: rusqlite::Result<String>) -> Result<(), OpenError> {
+    let found = found.map_err(|error| damaged(path, &error))?;
     match found.as_str() {
         "ok" => Ok(()),
         problem => Err(OpenError::Damaged {
@@ -60,10 +95,30 @@ pub(crate) fn integrity(
 /// What SQLite says of a file that it cannot read.
 fn damaged(path: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::NotADatabase) => OpenError::Foreign(path.to_owned()),
+        Some(ErrorCode::NotADatabase) => OpenError::Foreign(path.to_owned()),
         _ => OpenError::Damaged {
             path: path.to_owned(),
             problem: error.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_ends_at_its_limit() {
+        let mut connection = Connection::open_in_memory().expect("opens");
+        schema::migrate(&connection, 0).expect("tables");
+        let fill = "WITH RECURSIVE all_of (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM all_of WHERE n < 20000)
+                    INSERT INTO records SELECT n, 'a', 'response', n, 0, NULL, 0, x'00' FROM all_of";
+        connection.execute_batch(fill).expect("filled");
+        let path = Path::new("state.db");
+        let mut within = |limit| integrity_within(&mut connection, path, limit).expect("whole");
+        assert!(!within(Duration::ZERO));
+        assert!(within(Duration::MAX));
+        // The handler is gone afterwards.
+        integrity(&connection, path, true).expect("whole");
     }
 }

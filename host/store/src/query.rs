@@ -37,19 +37,17 @@ pub(crate) fn apply(connection: &Connection, change: &Change) -> Result<(), Stor
             _ => Err(StoreError::Conflict),
         },
         Change::Delete(key) => {
-            connection.execute(
-                "DELETE FROM records WHERE owner = ?1 AND kind = ?2 AND id = ?3",
-                params![&*key.owner, key.kind.name(), key.id],
-            )?;
+            connection
+                .prepare_cached("DELETE FROM records WHERE owner = ?1 AND kind = ?2 AND id = ?3")?
+                .execute(params![&*key.owner, key.kind.name(), key.id])?;
             Ok(())
         }
         Change::Append { parent, items } => append(connection, parent, items),
         Change::DeleteItem { parent, id } => {
             if let Some(record) = sequence(connection, parent)? {
-                connection.execute(
-                    "DELETE FROM items WHERE record = ?1 AND id = ?2",
-                    params![record, id],
-                )?;
+                connection
+                    .prepare_cached("DELETE FROM items WHERE record = ?1 AND id = ?2")?
+                    .execute(params![record, id])?;
             }
             Ok(())
         }
@@ -59,13 +57,15 @@ pub(crate) fn apply(connection: &Connection, change: &Change) -> Result<(), Stor
 fn put(connection: &Connection, record: &Record) -> Result<(), StoreError> {
     let key = &record.key;
     check_size(&key.id, &record.body)?;
-    connection.execute(
-        "INSERT INTO records (owner, kind, id, created, expires, open, body)
+    connection
+        .prepare_cached(
+            "INSERT INTO records (owner, kind, id, created, expires, open, body)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
          ON CONFLICT (owner, kind, id) DO UPDATE SET
              created = excluded.created, expires = excluded.expires, open = excluded.open,
              body = excluded.body",
-        params![
+        )?
+        .execute(params![
             &*key.owner,
             key.kind.name(),
             key.id,
@@ -73,14 +73,13 @@ fn put(connection: &Connection, record: &Record) -> Result<(), StoreError> {
             record.expires,
             record.open,
             record.body
-        ],
-    )?;
+        ])?;
     Ok(())
 }
 
 fn append(connection: &Connection, parent: &Key, items: &[Item]) -> Result<(), StoreError> {
     let record = sequence(connection, parent)?.ok_or(StoreError::NotFound)?;
-    let mut statement = connection.prepare(
+    let mut statement = connection.prepare_cached(
         "INSERT INTO items (record, owner, id, body) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (record, id) DO NOTHING",
     )?;
@@ -102,7 +101,7 @@ fn check_size(id: &str, body: &[u8]) -> Result<(), StoreError> {
 
 /// The place of a record in the order of all.
 fn sequence(connection: &Connection, key: &Key) -> Result<Option<i64>, StoreError> {
-    let mut statement = connection.prepare(
+    let mut statement = connection.prepare_cached(
         "SELECT seq FROM records WHERE owner = ?1 AND kind = ?2 AND id = ?3
          AND (expires IS NULL OR expires > ?4)",
     )?;
@@ -121,20 +120,17 @@ pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Resul
     };
     loop {
         let (records, bytes) = used(connection, owner)?;
-        let total: i64 = connection.query_row(
-            "SELECT ifnull(sum(bytes), 0) FROM usage WHERE owner <> ?1",
-            [SERVER],
-            |row| row.get(0),
-        )?;
+        let total: i64 = connection
+            .prepare_cached("SELECT ifnull(sum(bytes), 0) FROM usage WHERE owner <> ?1")?
+            .query_row([SERVER], |row| row.get(0))?;
         let crowded = u64::try_from(total).unwrap_or(0) > most;
         if records <= quota.records && bytes <= quota.bytes && !crowded {
             return Ok(());
         }
-        let removed = connection.execute(
-            "DELETE FROM records WHERE seq IN
+        let removed = connection.prepare_cached("DELETE FROM records WHERE seq IN
              (SELECT seq FROM records WHERE open = 0
               AND owner = iif(?2, (SELECT owner FROM usage WHERE owner <> ?3 ORDER BY bytes DESC LIMIT 1), ?1)
-              AND seq < (SELECT max(seq) FROM records) ORDER BY seq LIMIT 16)",
+              AND seq < (SELECT max(seq) FROM records) ORDER BY seq LIMIT 16)")?.execute(
             params![owner, crowded, SERVER],
         )?;
         if removed == 0 {
@@ -146,11 +142,10 @@ pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Resul
 /// Records and bytes of an owner.
 pub(crate) fn used(connection: &Connection, owner: &str) -> Result<(u64, u64), StoreError> {
     let found = connection
-        .query_row(
-            "SELECT records, bytes FROM usage WHERE owner = ?1",
-            [owner],
-            |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)),
-        )
+        .prepare_cached("SELECT records, bytes FROM usage WHERE owner = ?1")?
+        .query_row([owner], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+        })
         .optional()?;
     let (records, bytes) = found.unwrap_or_default();
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
@@ -160,15 +155,16 @@ pub(crate) fn used(connection: &Connection, owner: &str) -> Result<(u64, u64), S
 /// Remove some of the records that have expired. Returns how many.
 pub(crate) fn sweep(connection: &Connection) -> Result<usize, StoreError> {
     let limit = i64::try_from(MAX_SWEPT).unwrap_or(i64::MAX);
-    Ok(connection.execute(
-        "DELETE FROM records WHERE seq IN
+    Ok(connection
+        .prepare_cached(
+            "DELETE FROM records WHERE seq IN
          (SELECT seq FROM records WHERE expires <= ?1 ORDER BY expires LIMIT ?2)",
-        params![now(), limit],
-    )?)
+        )?
+        .execute(params![now(), limit])?)
 }
 
 pub(crate) fn get(connection: &Connection, key: &Key) -> Result<Option<Record>, StoreError> {
-    let mut statement = connection.prepare(
+    let mut statement = connection.prepare_cached(
         "SELECT id, created, expires, open, body FROM records
          WHERE owner = ?1 AND kind = ?2 AND id = ?3 AND (expires IS NULL OR expires > ?4)",
     )?;
@@ -204,7 +200,7 @@ pub(crate) fn list(
         }
     };
     let (comparison, order, from) = direction(page.ascending, from);
-    let mut statement = connection.prepare(&format!(
+    let mut statement = connection.prepare_cached(&format!(
         "SELECT id, created, expires, open, body FROM records
          WHERE owner = ?1 AND kind = ?2 AND seq {comparison} ?3
          AND (expires IS NULL OR expires > ?4) ORDER BY seq {order} LIMIT ?5"
@@ -229,7 +225,7 @@ pub(crate) fn items(
     let record = sequence(connection, parent)?.ok_or(StoreError::NotFound)?;
     let from = place(connection, record, page.after.as_deref())?;
     let (comparison, order, from) = direction(page.ascending, from);
-    let mut statement = connection.prepare(&format!(
+    let mut statement = connection.prepare_cached(&format!(
         "SELECT id, body FROM items WHERE record = ?1 AND seq {comparison} ?2
          ORDER BY seq {order} LIMIT ?3"
     ))?;
@@ -252,11 +248,9 @@ fn place(
     let Some(id) = after else {
         return Ok(None);
     };
-    let found = connection.query_row(
-        "SELECT seq FROM items WHERE record = ?1 AND id = ?2",
-        params![record, id],
-        |row| row.get(0),
-    );
+    let found = connection
+        .prepare_cached("SELECT seq FROM items WHERE record = ?1 AND id = ?2")?
+        .query_row(params![record, id], |row| row.get(0));
     found.optional()?.map(Some).ok_or(StoreError::NotFound)
 }
 
@@ -267,7 +261,7 @@ pub(crate) fn pieces(
 ) -> Result<Listing<Item>, StoreError> {
     let record = sequence(connection, parent)?.ok_or(StoreError::NotFound)?;
     let from = place(connection, record, after)?.unwrap_or(i64::MIN);
-    let mut statement = connection.prepare(
+    let mut statement = connection.prepare_cached(
         "SELECT id, length(body), body FROM items WHERE record = ?1 AND seq > ?2 ORDER BY seq",
     )?;
     let mut rows = statement.query(params![record, from])?;
@@ -323,21 +317,19 @@ pub(crate) fn item(
     let Some(record) = sequence(connection, parent)? else {
         return Ok(None);
     };
-    let found = connection.query_row(
-        "SELECT id, body FROM items WHERE record = ?1 AND id = ?2",
-        params![record, id],
-        |row| {
+    let found = connection
+        .prepare_cached("SELECT id, body FROM items WHERE record = ?1 AND id = ?2")?
+        .query_row(params![record, id], |row| {
             Ok(Item {
                 id: row.get(0)?,
                 body: row.get(1)?,
             })
-        },
-    );
+        });
     Ok(found.optional()?)
 }
 
 pub(crate) fn unfinished(connection: &Connection, kind: Kind) -> Result<Vec<Record>, StoreError> {
-    let mut statement = connection.prepare(
+    let mut statement = connection.prepare_cached(
         "SELECT id, created, expires, open, body, owner FROM records
          WHERE kind = ?1 AND open = 1 AND (expires IS NULL OR expires > ?2) ORDER BY seq LIMIT ?3",
     )?;

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,11 +16,14 @@ use crate::query;
 use crate::quota::Quota;
 use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
 use crate::store::{BoxFuture, Filter, Store};
-use crate::writer::Writer;
+use crate::writer::{Rules, Writer};
 use crate::{check, schema};
 
-/// Files up to this size are checked whole at the start; `mortise store check` checks larger ones.
+/// Files up to this size are checked whole from the start on; `mortise store check` checks larger ones.
 const CHECKED_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Time that a start waits for the check of its file. What is left of it is done while the server runs.
+const CHECK_TIME: Duration = Duration::from_millis(500);
 
 /// Time that a reader waits for a lock, as when the log is being folded into the file.
 const LOCK_TIME: Duration = Duration::from_secs(5);
@@ -38,6 +42,9 @@ pub struct StoreConfig {
     pub owner_max_bytes: u64,
     /// Records of one owner.
     pub owner_max_records: u64,
+    /// Answers are on the disk before they are acknowledged. Without it they follow within a second: the end of the
+    /// process loses none of them, that of the power may.
+    pub sync_answers: bool,
 }
 
 /// The store. Clones of its `Arc` share it.
@@ -77,11 +84,12 @@ impl SqliteStore {
             // Pages take more than what stands in them.
             evict_above: in_memory.then_some(config.max_bytes / 2),
         };
+        let damaged = Arc::<AtomicBool>::default();
         let (connection, lock) = match &config.path {
             Some(path) => {
                 let lock = lock(path)?;
                 create(path)?;
-                (open_file(path)?, Some(lock))
+                (open_file(path, &damaged)?, Some(lock))
             }
             None => (open_memory()?, None),
         };
@@ -108,7 +116,12 @@ impl SqliteStore {
             },
             None => Readers::Memory(Arc::clone(&connection)),
         };
-        let writer = Writer::start(connection, quota).map_err(|source| OpenError::Unusable {
+        let rules = Rules {
+            quota,
+            sync_answers: config.sync_answers,
+            damaged,
+        };
+        let writer = Writer::start(connection, rules).map_err(|source| OpenError::Unusable {
             path: path.clone(),
             source,
         })?;
@@ -241,27 +254,52 @@ fn private() -> OpenOptions {
     options
 }
 
-fn open_file(path: &Path) -> Result<Connection, OpenError> {
+fn open_file(path: &Path, damage: &Arc<AtomicBool>) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let sqlite = |source| OpenError::Sqlite {
         path: path.to_owned(),
         source,
     };
-    let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
     connection.busy_timeout(LOCK_TIME).map_err(sqlite)?;
     let version = check::version(&connection, path)?;
     if std::fs::metadata(path).is_ok_and(|file| file.len() <= CHECKED_BYTES) {
-        check::integrity(&connection, path, false)?;
+        if !check::integrity_within(&mut connection, path, CHECK_TIME)? {
+            go_on_checking(path.to_owned(), Arc::clone(damage));
+        }
     } else {
         tracing::info!(path = %path.display(), "the store is large; `mortise store check` checks it");
     }
-    // A commit is on the disk when it is acknowledged.
+    // The writer says `synchronous` anew with each transaction.
     let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
                     PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864; \
                     PRAGMA trusted_schema = OFF;";
     connection.execute_batch(settings).map_err(sqlite)?;
     schema::migrate(&connection, version).map_err(sqlite)?;
     Ok(connection)
+}
+
+/// Check a file while the server runs. One that is damaged takes no writes from then on.
+fn go_on_checking(path: PathBuf, damaged: Arc<AtomicBool>) {
+    tracing::info!(path = %path.display(), "the check of the store takes long and goes on beside requests");
+    let check = move || {
+        let sqlite = |source| OpenError::Sqlite {
+            path: path.clone(),
+            source,
+        };
+        let opened = reader(&path).map_err(sqlite);
+        match opened.and_then(|reader| check::integrity(&reader, &path, false)) {
+            Ok(()) => tracing::info!("the store is whole"),
+            Err(error) => {
+                tracing::error!(%error, "the store takes no writes any more");
+                damaged.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("mortise-check".to_owned());
+    if let Err(error) = thread.spawn(check) {
+        tracing::warn!(%error, "the store is not checked");
+    }
 }
 
 fn open_memory() -> Result<Connection, OpenError> {

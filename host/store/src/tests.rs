@@ -11,6 +11,7 @@ fn config(path: Option<&Path>) -> StoreConfig {
         max_bytes: 64 << 20,
         owner_max_bytes: 1 << 20,
         owner_max_records: 100,
+        sync_answers: false,
     }
 }
 

@@ -1,9 +1,10 @@
-//! The thread that writes. Commits that wait are written together, each whole or not at all, and acknowledged
-//! when the disk has them.
+//! The thread that writes. Commits that wait are written together, each whole or not at all, and acknowledged when the
+//! operating system has them, which the end of this process cannot undo, or the disk, which the end of the power cannot
+//! undo either. Answers are of the first kind unless the operator says otherwise: the disk has them within a second.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,13 +16,25 @@ use crate::error::StoreError;
 use crate::limits::{MAX_GROUP, MAX_QUEUED_BYTES, MAX_QUEUED_COMMITS};
 use crate::query;
 use crate::quota::Quota;
-use crate::record::{Change, SERVER};
+use crate::record::{Change, Kind, SERVER};
 
 /// Time between two looks for records that have expired.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// For so long after a write, the disk counts as one that takes writes.
 const TRUSTED: Duration = Duration::from_secs(1);
+
+/// Time after which the disk has what was acknowledged before.
+const SYNC_AFTER: Duration = Duration::from_secs(1);
+
+/// Rules of writing.
+pub(crate) struct Rules {
+    pub(crate) quota: Quota,
+    /// Answers are on the disk before they are acknowledged.
+    pub(crate) sync_answers: bool,
+    /// The file was found to be damaged.
+    pub(crate) damaged: Arc<AtomicBool>,
+}
 
 /// Work of the thread.
 enum Task {
@@ -43,15 +56,17 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(connection: Arc<Mutex<Connection>>, quota: Quota) -> std::io::Result<Self> {
+    pub(crate) fn start(connection: Arc<Mutex<Connection>>, rules: Rules) -> std::io::Result<Self> {
         let (jobs, waiting) = sync_channel(MAX_QUEUED_COMMITS);
         let queued = Arc::<AtomicUsize>::default();
         let mut thread = Thread {
             connection,
-            quota,
+            rules,
             waiting,
             queued: Arc::clone(&queued),
             written: None,
+            unsynced: None,
+            failing: false,
         };
         std::thread::Builder::new()
             .name("mortise-store".to_owned())
@@ -93,11 +108,15 @@ fn ended() -> StoreError {
 
 struct Thread {
     connection: Arc<Mutex<Connection>>,
-    quota: Quota,
+    rules: Rules,
     waiting: Receiver<Job>,
     queued: Arc<AtomicUsize>,
     /// When the last write succeeded; `None` after one that failed.
     written: Option<Instant>,
+    /// When the first commit was acknowledged that the disk may not have yet.
+    unsynced: Option<Instant>,
+    /// The disk failed last: until it has taken something, it must have all that is acknowledged.
+    failing: bool,
 }
 
 impl Thread {
@@ -117,7 +136,10 @@ impl Thread {
     fn serve(&mut self) {
         let mut swept = Instant::now();
         loop {
-            match self.waiting.recv_timeout(SWEEP_EVERY) {
+            let due = self
+                .unsynced
+                .map(|since| SYNC_AFTER.saturating_sub(since.elapsed()));
+            match self.waiting.recv_timeout(due.unwrap_or(SWEEP_EVERY)) {
                 Ok(first) => {
                     let mut group = vec![first];
                     group.extend(self.waiting.try_iter().take(MAX_GROUP - 1));
@@ -125,6 +147,9 @@ impl Thread {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.unsynced.is_some_and(|at| at.elapsed() >= SYNC_AFTER) {
+                self.sync();
             }
             if swept.elapsed() >= SWEEP_EVERY {
                 let removed = query::sweep(&self.locked());
@@ -142,15 +167,46 @@ impl Thread {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bring all that was acknowledged to the disk: a commit of something that means nothing takes the log before it
+    /// along.
+    fn sync(&mut self) {
+        self.unsynced = None;
+        let connection = self.locked();
+        let written = connection
+            .execute_batch("PRAGMA synchronous = FULL")
+            .and_then(|()| probe(&connection));
+        drop(connection);
+        if let Err(error) = written {
+            tracing::error!(%error, "answers that were acknowledged may not be on the disk");
+            self.written = None;
+            self.failing = true;
+        }
+    }
+
     /// Write a group, and tell each commit how it went.
     fn write(&mut self, group: Vec<Job>) {
         let bytes: usize = group.iter().map(|job| job.bytes).sum();
-        let (results, wrote) = self.transaction(&group);
+        let synced = self.failing || group.iter().any(|job| self.must_be_synced(job));
+        let (results, wrote) = match self.rules.damaged.load(Ordering::Relaxed) {
+            true => (vec![Err(damaged()); group.len()], Err(())),
+            false => self.transaction(&group, synced),
+        };
         self.queued.fetch_sub(bytes, Ordering::Relaxed);
         match wrote {
             Ok(true) => self.written = Some(Instant::now()),
             Ok(false) => {}
             Err(()) => self.written = None,
+        }
+        match wrote {
+            Ok(true) if synced => self.failing = false,
+            Ok(_) => {}
+            Err(()) => self.failing = true,
+        }
+        if wrote == Ok(true) {
+            self.unsynced = match synced {
+                true => None,
+                false => self.unsynced.or(self.written),
+            };
         }
         for (job, result) in group.into_iter().zip(results) {
             if let Err(error @ (StoreError::Full | StoreError::Unavailable(_))) = &result {
@@ -160,14 +216,32 @@ impl Thread {
         }
     }
 
-    /// The result of each job, and whether anything reached the disk.
-    fn transaction(&self, group: &[Job]) -> (Vec<Result<(), StoreError>>, Result<bool, ()>) {
+    /// True if the disk must have a job before it is acknowledged.
+    fn must_be_synced(&self, job: &Job) -> bool {
+        match &job.task {
+            Task::Changes(changes) => {
+                self.rules.sync_answers || !changes.iter().all(may_be_synced_later)
+            }
+            Task::Promise(_) => false,
+        }
+    }
+
+    /// The result of each job, and whether anything was written.
+    fn transaction(
+        &self,
+        group: &[Job],
+        synced: bool,
+    ) -> (Vec<Result<(), StoreError>>, Result<bool, ()>) {
         let connection = self.locked();
         let trusted = self.written.is_some_and(|at| at.elapsed() < TRUSTED);
         let writes = |job: &Job| matches!(job.task, Task::Changes(_)) || !trusted;
         let any = group.iter().any(writes);
         let all = |error: StoreError| vec![Err(error); group.len()];
-        if any && let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
+        let begin = match synced {
+            true => "PRAGMA synchronous = FULL; BEGIN IMMEDIATE",
+            false => "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE",
+        };
+        if any && let Err(error) = connection.execute_batch(begin) {
             return (all(error.into()), Err(()));
         }
         let mut results = Vec::with_capacity(group.len());
@@ -210,8 +284,8 @@ impl Thread {
                 let owners: BTreeSet<&str> = owners.collect();
                 let mut owners = owners.into_iter().filter(|owner| *owner != SERVER);
                 owners.try_for_each(|owner| {
-                    query::evict(connection, owner, self.quota)?;
-                    self.quota.check(query::used(connection, owner)?)
+                    query::evict(connection, owner, self.rules.quota)?;
+                    self.rules.quota.check(query::used(connection, owner)?)
                 })
             });
         if made.is_err() {
@@ -228,13 +302,138 @@ impl Thread {
         owner: &str,
         trusted: bool,
     ) -> Result<(), StoreError> {
-        if self.quota.evict_above.is_some() {
+        let quota = self.rules.quota;
+        if quota.evict_above.is_some() {
             return Ok(());
         }
-        self.quota.check_room(query::used(connection, owner)?)?;
+        quota.check_room(query::used(connection, owner)?)?;
         if !trusted {
-            connection.execute("UPDATE probe SET at = ?1", [query::now()])?;
+            probe(connection)?;
         }
         Ok(())
+    }
+}
+
+/// Write something that means nothing.
+fn probe(connection: &Connection) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached("UPDATE probe SET at = ?1")?;
+    statement.execute([query::now()]).map(drop)
+}
+
+/// True if a change may reach the disk after it was acknowledged: an answer that has ended, what it adds to a
+/// conversation, and a count. Work that is yet to be done, keys and files may not.
+fn may_be_synced_later(change: &Change) -> bool {
+    match change {
+        Change::Put(record) | Change::Update(record) => {
+            let kind = record.key.kind;
+            !record.open && (is_of_answer(kind) || kind == Kind::Counter)
+        }
+        Change::Append { parent, .. } => {
+            is_of_answer(parent.kind) || parent.kind == Kind::Conversation
+        }
+        Change::Create(_)
+        | Change::Replace { .. }
+        | Change::Delete(_)
+        | Change::DeleteItem { .. } => false,
+    }
+}
+
+fn is_of_answer(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Response | Kind::ResponseEvents | Kind::ChatCompletion | Kind::Idempotency
+    )
+}
+
+fn damaged() -> StoreError {
+    StoreError::Unavailable("the file is damaged".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Key, Record};
+    use crate::schema;
+
+    fn put(kind: Kind, open: bool) -> Change {
+        Change::Put(Record {
+            key: Key::new(&Arc::from("a"), kind, "one"),
+            created: 0,
+            expires: None,
+            open,
+            body: b"x".to_vec(),
+        })
+    }
+
+    fn writer(sync_answers: bool, damaged: bool) -> (Arc<Mutex<Connection>>, Writer) {
+        let connection = Connection::open_in_memory().expect("opens");
+        schema::migrate(&connection, 0).expect("tables");
+        let connection = Arc::new(Mutex::new(connection));
+        let rules = Rules {
+            quota: Quota {
+                records: 100,
+                bytes: 1 << 20,
+                evict_above: None,
+            },
+            sync_answers,
+            damaged: Arc::new(AtomicBool::new(damaged)),
+        };
+        let writer = Writer::start(Arc::clone(&connection), rules).expect("a thread");
+        (connection, writer)
+    }
+
+    #[test]
+    fn only_what_has_ended_may_be_synced_later() {
+        for kind in Kind::ALL {
+            let may = is_of_answer(kind) || kind == Kind::Counter;
+            assert_eq!(may_be_synced_later(&put(kind, false)), may, "{kind:?}");
+            assert!(!may_be_synced_later(&put(kind, true)), "{kind:?}");
+            let key = Key::new(&Arc::from("a"), kind, "one");
+            assert!(!may_be_synced_later(&Change::Delete(key)), "{kind:?}");
+        }
+        for kind in [
+            Kind::ApiKey,
+            Kind::File,
+            Kind::Batch,
+            Kind::Audit,
+            Kind::VectorStore,
+        ] {
+            assert!(!may_be_synced_later(&put(kind, false)), "{kind:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_are_synced_within_a_moment_after_they_are_acknowledged() {
+        let (connection, writer) = writer(false, false);
+        let probed = || -> i64 {
+            let connection = connection.lock().expect("not poisoned");
+            let read = connection.query_row("SELECT at FROM probe", [], |row| row.get(0));
+            read.expect("a row")
+        };
+        let answer = vec![put(Kind::Response, false)];
+        writer.commit(answer).await.expect("written");
+        let begun = Instant::now();
+        while probed() == 0 {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "it is not synced"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_damaged_file_takes_no_writes() {
+        let (_, writer) = writer(true, true);
+        let refused = writer.commit(vec![put(Kind::Response, false)]).await;
+        assert!(
+            matches!(refused, Err(StoreError::Unavailable(_))),
+            "{refused:?}"
+        );
+        let refused = writer.promise(Arc::from("a")).await;
+        assert!(
+            matches!(refused, Err(StoreError::Unavailable(_))),
+            "{refused:?}"
+        );
     }
 }

@@ -200,7 +200,23 @@ impl Body {
                 self.set("structured_outputs", json!({"grammar": grammar}));
             }
             OutputFormat::Regex(_) => return Err(self.refused("structured_outputs.regex")),
-            OutputFormat::Lark(_) => return Err(self.refused("structured_outputs.grammar")),
+            OutputFormat::Gbnf(grammar) if structured => {
+                self.set("structured_outputs", json!({"grammar": grammar}));
+            }
+            OutputFormat::Gbnf(grammar) if self.api == UpstreamApi::LlamaServer => {
+                self.set("grammar", json!(grammar));
+            }
+            OutputFormat::StructuralTag(tag) if structured => {
+                let mut tag = tag.clone();
+                tag.insert("type".to_owned(), json!("structural_tag"));
+                self.set("response_format", Value::Object(tag));
+            }
+            OutputFormat::Lark(_) | OutputFormat::Gbnf(_) => {
+                return Err(self.refused("structured_outputs.grammar"));
+            }
+            OutputFormat::StructuralTag(_) => {
+                return Err(self.refused("structured_outputs.structural_tag"));
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 import { byId, el, notify } from "./dom.js";
 import { get, post } from "./api.js";
+import { Bindings } from "./bindings.js";
 import { action, badge, bytes, duration, number, Table } from "./parts.js";
 import { fileActions, folderFiles, newFile } from "./plugin-files.js";
 
@@ -68,10 +69,11 @@ export class Plugins {
     "No plugin has broken down.",
   );
 
+  #bindings = new Bindings(() => this.shown());
   #new = action("New plugin file", () => newFile(() => this.shown()));
 
   constructor() {
-    byId("plugins-actions").replaceChildren(this.#new, action("Read plugins again", () => this.#reload()));
+    byId("plugins-actions").replaceChildren(this.#bindings.button, this.#new, action("Read plugins again", () => this.#reload()));
   }
 
   async shown() {
@@ -84,6 +86,7 @@ export class Plugins {
     const loaded = status.files.map((row) => ({ ...row, change: changeable?.find(({ path }) => path === row.file) }));
     const others = changeable?.filter(({ path }) => !status.files.some(({ file }) => file === path)) ?? [];
     this.#files.set([...loaded, ...others.map((change) => ({ file: change.path, change }))]);
+    await this.#bindings.list([...status.files, ...others.map(({ path: file }) => ({ file }))].map(({ file }) => file));
     this.#breakdowns.set(status.breakdowns);
     const refused = status.rejected.map(({ file, reason }) => `${file ?? "configuration"}: ${reason}`);
     const problems = [...refused, status.error].filter(Boolean);

@@ -62,6 +62,7 @@ pub(crate) const ADMIN: &[File] = &[
     file!("admin", "aliases.js", SCRIPT),
     file!("admin", "api.js", SCRIPT),
     file!("admin", "audit.js", SCRIPT),
+    file!("admin", "bindings.js", SCRIPT),
     file!("admin", "charts.js", SCRIPT),
     file!("admin", "keys.js", SCRIPT),
     file!("admin", "loras.js", SCRIPT),

@@ -25,6 +25,8 @@ pub(crate) fn rules(style: &Style, tools: &Tools) -> Result<Vec<String>, Fault> 
         Writing::Json(written) => rules.json(written, tools)?,
         Writing::Tags(tags) => rules.tags(tags, tools)?,
         Writing::Python(python) => rules.python(python, tools)?,
+        Writing::Literals(literals) => rules.literals(literals, tools)?,
+        Writing::Nested(nested) => rules.nested(nested, tools)?,
         Writing::Free => {
             return Err(Fault::Invalid(format!(
                 "calls cannot be forced with this model, nor combined with `response_format`: it writes them in the \
@@ -41,18 +43,18 @@ pub(crate) fn rules(style: &Style, tools: &Tools) -> Result<Vec<String>, Fault> 
     Ok(rules.lines)
 }
 
-struct Rules<'a> {
-    style: &'a Style,
-    lines: Vec<String>,
+pub(crate) struct Rules<'a> {
+    pub(crate) style: &'a Style,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Rules<'_> {
-    fn mark(&self, text: &str) -> String {
+    pub(crate) fn mark(&self, text: &str) -> String {
         mark(self.style, text)
     }
 
     /// One `call`, or several where there may be.
-    fn several(&self, call: &str, between: Option<&str>, parallel: bool) -> String {
+    pub(crate) fn several(&self, call: &str, between: Option<&str>, parallel: bool) -> String {
         match between {
             Some(between) if parallel => format!(
                 "{call} ({} {call}){{0,{}}}",
@@ -97,7 +99,7 @@ impl Rules<'_> {
     }
 
     /// The name of a tool between the quotes of JSON, or bare.
-    fn name(&self, tool: &Tool, quoted: bool) -> Result<String, Fault> {
+    pub(crate) fn name(&self, tool: &Tool, quoted: bool) -> Result<String, Fault> {
         if quoted {
             let literal = quote(&tool.name);
             let inner = literal
@@ -120,7 +122,7 @@ impl Rules<'_> {
         ))
     }
 
-    fn key(&self, key: &str) -> Result<String, Fault> {
+    pub(crate) fn key(&self, key: &str) -> Result<String, Fault> {
         let fits = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
         match key.chars().all(fits) && !key.is_empty() && !key.starts_with(char::is_numeric) {
             true => Ok(quote(key)),

@@ -26,9 +26,10 @@ mod marks;
 pub mod response;
 mod schema;
 pub mod style;
+mod values;
 
 use mortise_plugin_sdk::log::{Level, log};
-use mortise_plugin_sdk::output_parser::{GrammarSource, OutputParser, Session, Setup};
+use mortise_plugin_sdk::output_parser::{GrammarSource, Marks, OutputParser, Session, Setup};
 use mortise_plugin_sdk::stream::Parsing;
 use mortise_plugin_sdk::tools::Tools;
 use mortise_plugin_sdk::{Fault, Model};
@@ -70,6 +71,10 @@ impl OutputParser for DefaultParser {
             log(Level::Info, message, &fields);
         }
         self.0.keep_special_tokens()
+    }
+
+    fn reasoning(&self) -> Option<Marks> {
+        self.0.reasoning()
     }
 
     fn constraint(

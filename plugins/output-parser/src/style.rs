@@ -1,6 +1,7 @@
 //! Formats that a model writes.
 
 use mortise_plugin_sdk::formats::{Described, Format, Sign, Spec, Writing};
+use mortise_plugin_sdk::output_parser::Marks;
 use mortise_plugin_sdk::{ControlToken, Model};
 use serde::Deserialize;
 
@@ -194,6 +195,15 @@ impl Style {
             .iter()
             .filter(|token| token.special && !token.text.is_empty());
         special.any(|token| marks.iter().any(|mark| mark.contains(&token.text)))
+    }
+
+    /// Texts around a block of reasoning. A model that nobody knows to reason opens no block itself.
+    pub fn reasoning(&self) -> Option<Marks> {
+        let (open, close) = self.thought;
+        (!close.is_empty()).then(|| Marks {
+            open: if self.reasons { open } else { "" }.to_owned(),
+            close: close.to_owned(),
+        })
     }
 
     /// Whether the chat template writes about tools, and nothing tells in which format it wants calls.

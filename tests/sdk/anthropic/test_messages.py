@@ -120,7 +120,6 @@ def test_the_tool_runner_closes_the_loop(client, streamed):
         tools=[get_weather],
         messages=[{"role": "user", "content": PARIS}],
         stream=streamed,
-        thread=False,  # the server keeps no threads: each turn has the whole conversation
     )
     message = runner.until_done()
     assert asked == ["Paris"]

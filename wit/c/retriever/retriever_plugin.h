@@ -208,9 +208,9 @@ typedef struct exports_mortise_plugin_retriever_context_t {
 typedef struct exports_mortise_plugin_retriever_document_t {
   // The name of its file.
   retriever_plugin_string_t   name;
-  // `text/plain`, `text/markdown` or `text/html`: what the text was taken from.
+  // `text/plain`, `text/markdown`, `text/html` or `application/pdf`: what the text was taken from.
   retriever_plugin_string_t   media_type;
-  // Its text. Of HTML, and of Markdown, headings are lines that begin with `#`.
+  // Its text. Of Markdown, HTML and PDF, headings are lines that begin with `#`.
   retriever_plugin_string_t   text;
 } exports_mortise_plugin_retriever_document_t;
 

@@ -97,6 +97,24 @@ pub mod output_parser {
     });
 }
 
+/// Marks of reasoning, which output parsers export besides.
+pub mod reasoning {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "
+            package mortise:sdk;
+            world with-reasoning {
+                export mortise:plugin/reasoning@0.3.0;
+            }
+        ",
+        world: "mortise:sdk/with-reasoning",
+        additional_derives: [PartialEq],
+        pub_export_macro: true,
+        export_macro_name: "export_reasoning",
+        default_bindings_module: "mortise_plugin_sdk::bindings::reasoning",
+    });
+}
+
 /// A grammar.
 pub mod grammar {
     wit_bindgen::generate!({

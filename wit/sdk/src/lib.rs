@@ -84,6 +84,13 @@ macro_rules! export {
     };
     (output_parser: $plugin:ty) => {
         $crate::export!(@ output_parser export_output_parser $plugin);
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            type MortiseMarks = $crate::output_parser::Component<$plugin>;
+            $crate::bindings::reasoning::export_reasoning!(
+                MortiseMarks with_types_in $crate::bindings::reasoning
+            );
+        };
     };
     (grammar: $plugin:ty) => {
         $crate::export!(@ grammar export_grammar $plugin);

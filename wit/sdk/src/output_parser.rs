@@ -8,12 +8,14 @@ use serde::de::DeserializeOwned;
 use crate::bindings::imports::mortise::plugin::model;
 use crate::bindings::lifecycle::exports::mortise::plugin::lifecycle;
 use crate::bindings::output_parser::exports::mortise::plugin as wit;
+use crate::bindings::reasoning::exports::mortise::plugin::reasoning;
 use crate::{Fault, Model, prepared};
 
 pub use crate::bindings::imports::mortise::plugin::types::{Finish, GrammarSource};
 pub use crate::bindings::output_parser::exports::mortise::plugin::output_parser::{
     CallArguments, CallBegin, Event, Setup, ToolChoice,
 };
+pub use crate::bindings::reasoning::exports::mortise::plugin::reasoning::Marks;
 
 /// An output parser. Make it a component with [`export!`](crate::export).
 pub trait OutputParser: Sized + 'static {
@@ -31,6 +33,12 @@ pub trait OutputParser: Sized + 'static {
     /// otherwise left out of the text.
     fn keep_special_tokens(&self) -> bool {
         false
+    }
+
+    /// Texts around a block of reasoning, by which the host can end one that has used up its tokens; none
+    /// if no text ends it.
+    fn reasoning(&self) -> Option<Marks> {
+        None
     }
 
     /// The grammar that the whole output must follow so that the wanted format and any forced call
@@ -106,6 +114,12 @@ impl<P: OutputParser> wit::output_parser::Guest for Component<P> {
         let session = prepared::plugin::<P>()?.open(setup)?;
         let cell = |session| SessionCell(RefCell::new(session));
         Ok(session.map(|session| wit::output_parser::Session::new(cell(session))))
+    }
+}
+
+impl<P: OutputParser> reasoning::Guest for Component<P> {
+    fn describe() -> Option<Marks> {
+        prepared::plugin::<P>().ok().and_then(P::reasoning)
     }
 }
 

@@ -10,12 +10,19 @@ pub(super) const ID_HEADER: &str = "request-id";
 /// Status of Anthropic's for a server that takes no more work at present. It has no name in HTTP.
 const OVERLOADED: u16 = 529;
 
+/// Code of the refusal of a thread. Anthropic's clients read it in the details of the error, and go on without one.
+const THREAD_UNSUPPORTED: &str = "thread_unsupported_request";
+
 /// A problem as the body of a response, or as an event of a stream.
 pub fn error_body(problem: &Problem) -> Value {
     let mut body = json!({
         "type": "error",
         "error": {"type": kind_of(problem), "message": message(problem)},
     });
+    if problem.code == THREAD_UNSUPPORTED {
+        body["error"]["details"] =
+            json!({"error_code": THREAD_UNSUPPORTED, "unsupported": ["thread"]});
+    }
     let mut headers = problem.headers.iter();
     if let Some((_, id)) = headers.find(|(name, _)| name == ID_HEADER) {
         body["request_id"] = json!(id);

@@ -1,9 +1,10 @@
 //! The body of `POST /v1/messages` and of `/v1/messages/count_tokens` as fields of a request.
 
+use http::StatusCode;
 use mortise_http::Problem;
 use mortise_service::{
-    ChatPrompt, ContentConstraint, GrammarSource, Prompt, PromptEnd, RequestFields,
-    TemplateArguments,
+    ChatPrompt, ContentConstraint, GrammarSource, Prompt, PromptEnd, ReasoningBudget,
+    RequestFields, TemplateArguments,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -187,6 +188,7 @@ pub(super) fn count_fields(mode: Unsupported) -> Fields {
 
 /// Translate the body of `POST /v1/messages`.
 pub(super) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<MessageCall, Problem> {
+    refuse_thread(&object)?;
     let mut reader = FieldReader::new(object, mode);
     let generation: Generation = reader.read()?;
     let max_tokens = generation.max_tokens;
@@ -220,6 +222,21 @@ pub(super) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Mes
     prompt(reader, fields)
 }
 
+/// Refuse to keep a conversation, in the way by which clients know that they must send all of it themselves. It is never
+/// left out of account: the next request would hold only what is new.
+fn refuse_thread(object: &Map<String, Value>) -> Result<(), Problem> {
+    match object.get("thread") {
+        None | Some(Value::Null) => Ok(()),
+        Some(_) => {
+            let text = "`thread` is not supported: this server keeps no threads; send the whole conversation";
+            Err(
+                Problem::new(StatusCode::BAD_REQUEST, "thread_unsupported_request", text)
+                    .at("thread"),
+            )
+        }
+    }
+}
+
 /// Translate the body of `POST /v1/messages/count_tokens`.
 pub(super) fn parse_count(
     object: Map<String, Value>,
@@ -235,6 +252,14 @@ fn prompt(mut reader: FieldReader, mut fields: RequestFields) -> Result<MessageC
     let tools: ToolFields = reader.read()?;
     tools.write(&mut reader, &mut fields)?;
     let mut arguments = Map::new();
+    if let Some(tokens) = basics.thinking.as_ref().and_then(|it| it.budget_tokens) {
+        // Clients send one to every model: where none can be kept, it is a wish.
+        fields.reasoning_budget = Some(ReasoningBudget {
+            field: "thinking.budget_tokens",
+            tokens,
+            required: false,
+        });
+    }
     let thinking = thinking(basics.thinking, fields.max_tokens, &mut arguments)?;
     if let Some(output) = basics.output_config {
         if let Some(effort) = output.effort {
@@ -310,10 +335,10 @@ fn constraint(format: Format) -> Result<ContentConstraint, Problem> {
     let inner = path.key("schema");
     match format.schema {
         None => Err(missing(&inner)),
-        Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(ContentConstraint {
-            field: path.to_string(),
-            source: GrammarSource::JsonSchema(schema.to_string()),
-        }),
+        Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(ContentConstraint::new(
+            path.to_string(),
+            GrammarSource::JsonSchema(schema.to_string()),
+        )),
         Some(other) => Err(wrong_type(
             &inner,
             "a JSON Schema, an object or a boolean",

@@ -1,6 +1,6 @@
 type AnthropicError = {
   type: "error";
-  error: { type: string; message: string };
+  error: { type: string; message: string; details?: { error_code: string; unsupported: string[] } };
   request_id?: string;
 };
 

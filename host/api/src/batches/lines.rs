@@ -138,6 +138,7 @@ mod tests {
             max_bytes: 64 << 20,
             owner_max_bytes: 64 << 20,
             owner_max_records: 10,
+            sync_answers: false,
         });
         let store = Arc::new(store.expect("a store"));
         let key = Key::new(&Arc::from("tenant a"), Kind::File, "file-1");

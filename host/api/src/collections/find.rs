@@ -45,6 +45,8 @@ pub(crate) struct Found {
     pub(crate) start: u32,
     /// Byte behind its last.
     pub(crate) end: u32,
+    /// Page on which it begins.
+    pub(crate) page: Option<u16>,
     pub(crate) text: String,
 }
 
@@ -207,10 +209,19 @@ async fn nearest(
             similarity,
             start: chunk.start,
             end: chunk.end,
+            page: chunk.page,
             text: chunk.text,
         });
     }
     Ok(found)
+}
+
+/// A passage as clients see it, with the page on which it begins, if its document has pages.
+pub(crate) fn on_page(mut passage: Value, page: Option<u16>) -> Value {
+    if let Some(page) = page {
+        passage["page"] = json!(page);
+    }
+    passage
 }
 
 /// Attributes as clients see them.

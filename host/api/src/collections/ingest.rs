@@ -5,15 +5,21 @@ use std::sync::Arc;
 
 use mortise_http::Problem;
 use mortise_retrieval::limits::{MAX_COLLECTION_CHUNKS, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_CHUNKS};
-use mortise_retrieval::{Chunk, Chunking, DocumentError, Span, text_of};
-use mortise_service::{ChunkSizes, PluginError, Principal, RequestId, ServedModel, ServiceError};
+use mortise_retrieval::{
+    Chunk, Chunking, DocumentError, Format, Pages, Span, is_pdf, text_of, text_of_pages,
+};
+use mortise_service::{
+    ChunkSizes, PluginError, Principal, ReadError, RequestId, ServedModel, ServiceError,
+};
 use mortise_store::{Change, Item, StoreError};
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::embedding::{embed, embedder_of};
 use super::limits::{INGEST_BATCH, SAMPLE_BYTES};
-use super::retriever::{Asker, Retrieval};
+use super::retriever::{ATTEMPTS, Asker, PAUSE, Retrieval};
 use super::stored::Member;
+use super::turns::Pauses;
 use super::{Collections, read};
 use crate::contents::{key_of, piece};
 use crate::problem::problem_of;
@@ -25,6 +31,8 @@ pub(super) enum End {
     Failed(&'static str, String),
     /// It goes on after the next start, or its record is gone.
     Halted,
+    /// It goes on when the store takes something again.
+    Waiting(StoreError),
 }
 
 impl From<StoreError> for End {
@@ -33,7 +41,10 @@ impl From<StoreError> for End {
             StoreError::Quota { .. } | StoreError::TooLarge { .. } => {
                 Self::Failed("store_quota_exceeded", error.to_string())
             }
-            _ => Self::Halted,
+            StoreError::Full | StoreError::Busy | StoreError::Unavailable(_) => {
+                Self::Waiting(error)
+            }
+            StoreError::Conflict | StoreError::NotFound => Self::Halted,
         }
     }
 }
@@ -54,24 +65,33 @@ impl From<DocumentError> for End {
     }
 }
 
+impl From<ReadError> for End {
+    fn from(error: ReadError) -> Self {
+        let code = match error {
+            ReadError::Overloaded(_) | ReadError::Unusable(_) => "server_error",
+            _ => "invalid_file",
+        };
+        Self::Failed(code, error.to_string())
+    }
+}
+
 /// Begin the work on a document.
 pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: Principal) {
     let collections = Arc::clone(collections);
     let held = collections.under_way.hold(member.key.clone());
     tokio::spawn(async move {
         let _held = held;
-        let turn = collections.turns.of(&member.key.owner);
-        let Ok(_turn) = turn.acquire().await else {
-            return;
-        };
-        let Ok(_slot) = collections.slots.acquire().await else {
-            return;
-        };
-        let mut member = member;
+        let (mut member, mut pauses) = (member, Pauses::default());
         let id = member.key.id.clone();
-        match steps(&collections, &mut member, &principal).await {
+        let mut end = in_turn(&collections, &mut member, &principal).await;
+        while let Err(End::Waiting(error)) = &end
+            && pauses.rest(&collections, error, &id).await
+        {
+            end = in_turn(&collections, &mut member, &principal).await;
+        }
+        match end {
             Ok(()) => tracing::info!(id, "a document was ingested"),
-            Err(End::Halted) => tracing::info!(
+            Err(End::Halted | End::Waiting(_)) => tracing::info!(
                 id,
                 "a document goes on after the next start, or was taken out"
             ),
@@ -88,6 +108,18 @@ pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: P
     });
 }
 
+/// The work on a document, once it is its turn.
+async fn in_turn(
+    collections: &Collections,
+    member: &mut Member,
+    principal: &Principal,
+) -> Result<(), End> {
+    let turn = collections.turns.of(&member.key.owner);
+    let _turn = turn.acquire().await.map_err(|_| End::Halted)?;
+    let _slot = collections.slots.acquire().await.map_err(|_| End::Halted)?;
+    steps(collections, member, principal).await
+}
+
 async fn steps(
     collections: &Collections,
     member: &mut Member,
@@ -98,7 +130,7 @@ async fn steps(
     let _held = state.files.hold(file);
     let bytes = content(state, member).await?;
     let model = embedder_of(state, Some(member.model()), "model")?;
-    let (text, spans) = divided(state, member, principal, bytes, &model).await?;
+    let (text, pages, spans) = divided(state, member, principal, bytes, &model).await?;
     let chunks = read::chunks(state, &member.key).await?;
     let mut chunks = go_on(state, member, &spans, chunks).await?;
     check_room(collections, member, spans.len()).await?;
@@ -116,7 +148,7 @@ async fn steps(
         let vectors = made.map_err(|error| End::Failed("embedding_failed", error.to_string()))?;
         let first = chunks.len();
         for ((span, text), vector) in next.zip(texts).zip(vectors) {
-            chunks.push(chunk(span, text, vector));
+            chunks.push(chunk(span, &pages, text, vector));
         }
         store(state, member, &chunks, first, spans.len()).await?;
     }
@@ -178,24 +210,24 @@ async fn go_on(
     Ok(Vec::new())
 }
 
-/// The text of a document, and the places of its chunks.
+/// The text of a document, and the places of its pages and of its chunks.
 async fn divided(
     state: &ApiState,
     member: &Member,
     principal: &Principal,
     bytes: Vec<u8>,
     model: &Arc<ServedModel>,
-) -> Result<(String, Vec<Span>), End> {
+) -> Result<(String, Pages, Vec<Span>), End> {
     let (name, chunking) = (member.name().to_owned(), member.chunking());
     let asked: RequestId = Arc::from(member.key.id.as_str());
     let asker = Asker::of(&asked, principal);
     let space = member.space();
     let retrieval = Retrieval::kept(state, member.retriever(), &space.id, asker)?;
+    let (text, pages, format) = text(state, name, bytes).await?;
     let embeds = Arc::clone(model);
-    let (text, format, sizes) = apart(move || {
-        let (text, format) = text_of(&name, bytes)?;
+    let (text, sizes) = apart(move || {
         let sizes = sizes(&text, &embeds, chunking)?;
-        Ok((text, format, sizes))
+        Ok((text, sizes))
     })
     .await?;
     let mut own = None;
@@ -210,9 +242,38 @@ async fn divided(
             Some(spans) => fitting(&text, spans, &embeds, chunking)?,
             None => divide(&text, &embeds, chunking)?,
         };
-        checked(spans).map(|spans| (text, spans))
+        checked(spans).map(|spans| (text, pages, spans))
     })
     .await
+}
+
+/// The text of a file, and where its pages begin.
+async fn text(
+    state: &ApiState,
+    name: String,
+    bytes: Vec<u8>,
+) -> Result<(String, Pages, Format), End> {
+    if !is_pdf(&name, &bytes) {
+        let read = move || Ok(text_of(&name, bytes)?);
+        let (text, format) = apart(read).await?;
+        return Ok((text, Pages::default(), format));
+    }
+    let Some(reader) = state.reader.get() else {
+        return Err(DocumentError::Format("PDF").into());
+    };
+    let mut attempt = 0;
+    let pages = loop {
+        match reader.read(&bytes).await {
+            Err(ReadError::Overloaded(_)) if attempt < ATTEMPTS => {
+                attempt += 1;
+                sleep(PAUSE).await;
+            }
+            read => break read?,
+        }
+    };
+    let read = move || Ok(text_of_pages(&pages)?);
+    let (text, pages) = apart(read).await?;
+    Ok((text, pages, Format::Pdf))
 }
 
 /// The end of a document that a retriever could not divide.
@@ -344,11 +405,12 @@ async fn check_room(collections: &Collections, member: &Member, more: usize) -> 
     }
 }
 
-fn chunk(span: &Span, text: String, vector: Vec<f32>) -> Chunk {
+fn chunk(span: &Span, pages: &Pages, text: String, vector: Vec<f32>) -> Chunk {
     let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     Chunk {
         start: place(span.start),
         end: place(span.end),
+        page: pages.at(span.start),
         vector,
         text,
     }

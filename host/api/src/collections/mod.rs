@@ -32,7 +32,7 @@ use crate::stored::store_problem;
 
 pub(crate) use self::chunking::chunking_of;
 pub(crate) use self::embedding::{embedder_of, room_for_documents};
-pub(crate) use self::find::{Found, Search, find, shown_attributes};
+pub(crate) use self::find::{Found, Search, find, on_page, shown_attributes};
 pub(crate) use self::limits::MAX_DOCUMENTS;
 pub(crate) use self::passages::{Budget, add_distinct, between, numbered};
 pub(crate) use self::ranking::{Asked, Ranking, Rules};

@@ -124,6 +124,7 @@ mod tests {
             similarity: 0.9,
             start: 0,
             end: 5,
+            page: None,
             text: text.to_owned(),
         }
     }

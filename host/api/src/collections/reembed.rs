@@ -16,6 +16,7 @@ use super::embedding::{embed, embedder_of, room_for_documents};
 use super::ingest::End;
 use super::limits::{ATTEMPTS, INGEST_BATCH, PAGE};
 use super::stored::{Collection, Member, Next, change, load, members, space};
+use super::turns::Pauses;
 use super::{Collections, member_key, read};
 use crate::ids::now;
 use crate::state::ApiState;
@@ -43,9 +44,11 @@ pub(super) fn begin(collections: &Arc<Collections>, key: Key) {
     let held = collections.under_way.hold(key.clone());
     tokio::spawn(async move {
         let _held = held;
-        if let Err(error) = work(&collections, &key).await {
-            let id = key.id;
-            tracing::warn!(id, %error, "the vectors of a vector store are not made anew; this goes on after the next start");
+        let mut pauses = Pauses::default();
+        while let Err(error) = work(&collections, &key).await {
+            if !pauses.rest(&collections, &error, &key.id).await {
+                return;
+            }
         }
     });
 }
@@ -61,6 +64,7 @@ async fn work(collections: &Collections, key: &Key) -> Result<(), StoreError> {
         if let Some(next) = &of.next {
             match copy_all(collections, &of, next).await {
                 Ok(()) => switched = switch(state, key, next).await?,
+                Err(End::Waiting(error)) => return Err(error),
                 Err(End::Halted) => {
                     let now = load(state, key).await?;
                     if now.is_some_and(|now| now.next.as_ref() == Some(next)) {

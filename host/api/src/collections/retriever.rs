@@ -22,10 +22,10 @@ use crate::problem::problem_of;
 use crate::state::ApiState;
 
 /// Pause before a document is handed over again to a retriever that has no room, or is suspended.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Attempts.
-const ATTEMPTS: u32 = 90;
+pub(super) const ATTEMPTS: u32 = 90;
 
 /// Party for whom a retriever is called.
 #[derive(Debug, Clone, Copy)]
@@ -261,5 +261,6 @@ fn media_type(format: Format) -> &'static str {
         Format::Text => "text/plain",
         Format::Markdown => "text/markdown",
         Format::Html => "text/html",
+        Format::Pdf => "application/pdf",
     }
 }

@@ -1,10 +1,46 @@
 //! Turns of owners whose documents are ingested: one of each at a time, so that many documents of one leave a place for
-//! those of another.
+//! those of another. Pauses of work that the store has no room for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
+use mortise_store::StoreError;
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
+
+use super::Collections;
+
+/// First pause of work that the store does not take. Each is twice as long as the one before, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Pauses of one piece of work.
+pub(super) struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Pauses {
+    /// Wait until the work may be tried again. False where the server ends.
+    pub(super) async fn rest(
+        &mut self,
+        collections: &Collections,
+        error: &StoreError,
+        id: &str,
+    ) -> bool {
+        if *collections.api.http.draining.borrow() {
+            return false;
+        }
+        tracing::warn!(id, %error, "work on a vector store waits until the store takes something");
+        sleep(self.0).await;
+        self.0 = LONGEST_PAUSE.min(self.0 * 2);
+        true
+    }
+}
 
 /// All owners who have documents that wait.
 #[derive(Default)]

@@ -47,6 +47,7 @@ async fn echo(
         socket,
         parts,
         memory,
+        ..
     } = shake_hands(&state, &context, request, most, bytes).await?;
     let draining = state.http.draining.clone();
     let response = socket.on_upgrade(async move |socket| {

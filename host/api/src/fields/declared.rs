@@ -3,8 +3,9 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::names::{Found, Kind, Offer, look};
+use super::names::look;
 use super::path::{FieldPath, Segment};
+use super::probe::{Found, Kind, Offer};
 use crate::unsupported::Unsupported;
 
 /// Objects in objects, from which on a schema says nothing more: a type may hold itself.

@@ -4,7 +4,12 @@
 mod declared;
 mod names;
 mod path;
+mod probe;
+mod reader;
+mod refusal;
 mod refused;
+#[cfg(test)]
+mod tests;
 mod unreadable;
 mod values;
 
@@ -13,13 +18,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use self::names::names_at;
-use self::unreadable::unreadable;
 use crate::unsupported::Unsupported;
 
 pub(crate) use self::declared::Fields;
 pub(crate) use self::path::{FieldPath, Segment};
+pub(crate) use self::reader::read;
 pub(crate) use self::refused::refused_fields;
-pub(crate) use self::unreadable::{missing, wrong_type, wrong_value};
+pub(crate) use self::unreadable::{missing, unreadable, wrong_type, wrong_value};
 pub(crate) use self::values::{Numbers, TextOr, Texts, TokenId, WordOr, words};
 
 /// The object of a request while it is read.
@@ -54,21 +59,10 @@ impl FieldReader {
     /// Read a group of fields. Null counts as absent, as it does at OpenAI.
     pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         self.known.extend(names_at::<T>(&FieldPath::default()));
-        let mut unread = Vec::new();
-        let mut note = |path: serde_ignored::Path<'_>| {
-            // Fields of the body itself may belong to another group.
-            if !matches!(&path, serde_ignored::Path::Map { parent, .. }
-                if matches!(parent, serde_ignored::Path::Root))
-            {
-                unread.push(FieldPath::from(&path));
-            }
-        };
-        let deserializer = serde_ignored::Deserializer::new(&self.object, &mut note);
-        let read = serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            let path = FieldPath::from(error.path());
-            let message = error.inner().to_string();
-            unreadable(&path, &message, path.find(&self.object))
-        })?;
+        let (read, unread) = read(&self.object)
+            .map_err(|(path, refusal)| unreadable(&path, refusal, path.find(&self.object)))?;
+        // Fields of the body itself may belong to another group.
+        let unread = unread.into_iter().filter(|path| path.segments().len() > 1);
         for path in unread {
             if self.has(&path) {
                 let names = names_at::<T>;

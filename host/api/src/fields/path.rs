@@ -60,41 +60,9 @@ impl From<&str> for FieldPath {
     }
 }
 
-impl From<&serde_path_to_error::Path> for FieldPath {
-    fn from(path: &serde_path_to_error::Path) -> Self {
-        use serde_path_to_error::Segment as Step;
-        let segments = path.iter().filter_map(|step| match step {
-            Step::Seq { index } => Some(Segment::Index(*index)),
-            Step::Map { key } => Some(Segment::Key(key.clone())),
-            Step::Enum { .. } | Step::Unknown => None,
-        });
-        Self(segments.collect())
-    }
-}
-
-impl From<&serde_ignored::Path<'_>> for FieldPath {
-    fn from(path: &serde_ignored::Path<'_>) -> Self {
-        use serde_ignored::Path as Step;
-        let mut segments = Vec::new();
-        let mut step = path;
-        loop {
-            step = match step {
-                Step::Root => break,
-                Step::Seq { parent, index } => {
-                    segments.push(Segment::Index(*index));
-                    parent
-                }
-                Step::Map { parent, key } => {
-                    segments.push(Segment::Key(key.clone()));
-                    parent
-                }
-                Step::Some { parent }
-                | Step::NewtypeStruct { parent }
-                | Step::NewtypeVariant { parent } => parent,
-            };
-        }
-        segments.reverse();
-        Self(segments)
+impl FromIterator<Segment> for FieldPath {
+    fn from_iter<T: IntoIterator<Item = Segment>>(segments: T) -> Self {
+        Self(segments.into_iter().collect())
     }
 }
 

@@ -1,17 +1,15 @@
-//! Wire errors for fields of a wrong type or value, from what serde says of them.
+//! Wire errors for fields of a wrong type or value, from the reasons of their types.
 
 use mortise_http::{Problem, kind_of};
 use serde_json::Value;
 
 use super::path::{FieldPath, Segment};
+use super::refusal::Refusal;
 
 /// The error for a field that could not be read as the type that it has in the request. `found` is
 /// the value at `path`.
-pub(crate) fn unreadable(path: &FieldPath, message: &str, found: Option<&Value>) -> Problem {
-    if let Some(name) = message
-        .strip_prefix("missing field `")
-        .and_then(|rest| rest.strip_suffix('`'))
-    {
+pub(crate) fn unreadable(path: &FieldPath, refusal: Refusal, found: Option<&Value>) -> Problem {
+    if let Refusal::Missing(name) = refusal {
         return missing(&path.key(name));
     }
     let member = matches!(path.segments().last(), Some(Segment::Key(_)));
@@ -20,19 +18,25 @@ pub(crate) fn unreadable(path: &FieldPath, message: &str, found: Option<&Value>)
         return missing(path);
     }
     let found = found.unwrap_or(&Value::Null);
-    let Some((problem, expected)) = message.rsplit_once(", expected ") else {
-        return Problem::invalid(path.to_string(), format!("`{path}` {message}"));
-    };
-    if problem.starts_with("unknown variant") {
-        let expected = expected.strip_prefix("one of ").unwrap_or(expected);
-        let words = expected.replace(" or ", ", ");
-        return wrong_value(path, &format!("one of {words}"), found);
-    }
-    match (number_of(expected), found) {
-        (Some((_, range)), Value::Number(_)) => wrong_value(path, range, found),
-        (Some((kind, _)), _) => wrong_type(path, kind, found),
-        (None, _) if problem.starts_with("invalid value") => wrong_value(path, expected, found),
-        (None, _) => wrong_type(path, type_of(expected), found),
+    match refusal {
+        Refusal::Missing(name) => missing(&path.key(name)),
+        Refusal::Words(words) => {
+            wrong_value(path, &format!("one of `{}`", words.join("`, `")), found)
+        }
+        Refusal::Type(expected) | Refusal::Value(expected)
+            if found.is_number() && number_of(&expected).is_some() =>
+        {
+            let range = number_of(&expected).map_or("a number", |(_, range)| range);
+            wrong_value(path, range, found)
+        }
+        Refusal::Value(expected) => wrong_value(path, &expected, found),
+        Refusal::Type(expected) => {
+            let kind = number_of(&expected).map_or_else(|| type_of(&expected), |(kind, _)| kind);
+            wrong_type(path, kind, found)
+        }
+        Refusal::Other(message) => {
+            Problem::invalid(path.to_string(), format!("`{path}` {message}"))
+        }
     }
 }
 

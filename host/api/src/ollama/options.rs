@@ -149,7 +149,7 @@ fn constraint(format: Value) -> Result<Option<ContentConstraint>, Problem> {
             return Err(Problem::invalid("format", text));
         }
     };
-    Ok(Some(ContentConstraint { field, source }))
+    Ok(Some(ContentConstraint::new(field, source)))
 }
 
 /// Template arguments that switch thinking on or off, or say how much of it.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::constraint::Constraints;
 use super::envelope::Shape;
 use super::messages::{Messages, is_tolerated};
+use super::reasoning::ReasoningFields;
 use super::sampling::{Beams, Sampling, Streaming, positive};
 use super::tools::ToolFields;
 use crate::fields::{FieldPath, FieldReader, Fields, Texts, refused_fields, words};
@@ -114,6 +115,7 @@ pub(super) fn fields(mode: Unsupported) -> Fields {
         .with::<Sampling>()
         .with::<Beams>()
         .with::<ToolFields>()
+        .with::<ReasoningFields>()
         .with::<Constraints>()
         .with::<Fixed>()
         .with::<Hints>()
@@ -145,9 +147,12 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
     check_constraint(&request, legacy_functions)?;
     let answers = messages.answers();
     let conversation = messages.translate(&reader)?;
-    request.prompt = Prompt::Chat(prompt(basics, conversation)?);
+    let reasoning: ReasoningFields = reader.read()?;
+    reasoning.write_budget(&mut request)?;
+    request.prompt = Prompt::Chat(prompt(basics, conversation, &request)?);
     read_fixed(&mut reader)?;
     let shape = Shape {
+        thoughts: reasoning.thoughts()?,
         include_usage: streaming.includes_usage(),
         usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),
@@ -220,8 +225,17 @@ fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), Problem
     }
 }
 
-fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, Problem> {
+fn prompt(
+    basics: Basics,
+    conversation: Conversation,
+    request: &RequestFields,
+) -> Result<ChatPrompt, Problem> {
     let mut arguments = basics.chat_template_kwargs.unwrap_or_default();
+    if let Some(budget) = &request.reasoning_budget {
+        // Templates that tell the model of its budget know it by this name.
+        let tokens = json!(budget.tokens);
+        arguments.entry("thinking_budget").or_insert(tokens);
+    }
     if let Some(documents) = basics.documents {
         // Templates for retrieval know them by this name.
         arguments.entry("documents").or_insert(json!(documents));

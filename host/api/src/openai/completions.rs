@@ -17,6 +17,7 @@ use super::inputs::{Input, Inputs};
 use super::prompt_scores::scores;
 use super::reply::finish_name;
 use super::sampling::{Beams, Sampling, Streaming, positive};
+use super::thoughts::Thoughts;
 use crate::fields::{FieldPath, FieldReader, Fields, refused_fields};
 use crate::limits::MAX_PROMPTS;
 use crate::unsupported::Unsupported;
@@ -110,6 +111,7 @@ pub(crate) fn parse(
     beams.write(&mut request)?;
     reader.read::<Refused>()?.refuse(&mut reader)?;
     let shape = Shape {
+        thoughts: Thoughts::Apart,
         include_usage: streaming.includes_usage(),
         usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),

@@ -1,10 +1,11 @@
-//! Constraints on generated text: OpenAI's `response_format`, and the names that vLLM's users know
-//! (`guided_*`, `structured_outputs`). At most one of them.
+//! Constraints on generated text: OpenAI's `response_format`, and the names that users of vLLM know
+//! (`guided_*`, `structured_outputs`), those of llama-server (`grammar`, `json_schema`) and of SGLang (`regex`, `ebnf`). At most
+//! one of them.
 
 use mortise_http::Problem;
 use mortise_service::{ContentConstraint, GrammarSource};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::fields::{FieldPath, Texts, missing, words, wrong_type};
 
@@ -21,6 +22,10 @@ pub(crate) struct Constraints {
     guided_choice: Option<Texts>,
     guided_grammar: Option<String>,
     structured_outputs: Option<StructuredOutputs>,
+    grammar: Option<String>,
+    ebnf: Option<String>,
+    regex: Option<String>,
+    json_schema: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -29,6 +34,12 @@ struct ResponseFormat {
     #[serde(rename = "type")]
     kind: FormatKind,
     json_schema: Option<JsonSchema>,
+    /// Of a structural tag.
+    format: Option<Value>,
+    /// Of a structural tag in its older form.
+    structures: Option<Value>,
+    /// Of a structural tag in its older form.
+    triggers: Option<Value>,
 }
 
 words! {
@@ -37,6 +48,7 @@ words! {
         Text = "text",
         JsonObject = "json_object",
         JsonSchema = "json_schema",
+        StructuralTag = "structural_tag",
     }
 }
 
@@ -62,62 +74,130 @@ struct StructuredOutputs {
     choice: Option<Texts>,
     grammar: Option<String>,
     json_object: Option<bool>,
+    structural_tag: Option<Value>,
 }
 
-/// One family of fields: a schema, a regular expression, texts to choose from, a Lark grammar.
+/// One family of fields: a schema, a regular expression, texts to choose from, a grammar in Lark or GBNF.
+#[derive(Default)]
 struct Family {
-    json: (FieldPath, Option<Value>),
-    regex: (FieldPath, Option<String>),
-    choice: (FieldPath, Option<Texts>),
-    grammar: (FieldPath, Option<String>),
+    json: Option<(FieldPath, Value)>,
+    regex: Option<(FieldPath, String)>,
+    choice: Option<(FieldPath, Texts)>,
+    grammar: Option<(FieldPath, String)>,
 }
 
 impl Constraints {
     /// The constraint, if there is one.
     pub(crate) fn translate(self) -> Result<Option<ContentConstraint>, Problem> {
         let mut found = Vec::new();
-        if let Some(format) = self.response_format
-            && let Some(source) = format.source()?
-        {
-            found.push((FieldPath::from("response_format"), source));
+        if let Some(format) = self.response_format {
+            found.extend(format.constraint()?);
         }
         let guided = Family {
-            json: (FieldPath::from("guided_json"), self.guided_json),
-            regex: (FieldPath::from("guided_regex"), self.guided_regex),
-            choice: (FieldPath::from("guided_choice"), self.guided_choice),
-            grammar: (FieldPath::from("guided_grammar"), self.guided_grammar),
+            json: at("guided_json", self.guided_json),
+            regex: at("guided_regex", self.guided_regex),
+            choice: at("guided_choice", self.guided_choice),
+            grammar: at("guided_grammar", self.guided_grammar),
         };
-        guided.sources(&mut found)?;
+        guided.constraints(&mut found)?;
+        let plain = Family {
+            json: at("json_schema", self.json_schema),
+            regex: at("regex", self.regex),
+            grammar: at("grammar", self.grammar),
+            ..Family::default()
+        };
+        plain.constraints(&mut found)?;
+        let ebnf = Family {
+            grammar: at("ebnf", self.ebnf),
+            ..Family::default()
+        };
+        ebnf.constraints(&mut found)?;
         if let Some(outputs) = self.structured_outputs {
-            let path = FieldPath::from("structured_outputs");
-            let nested = Family {
-                json: (path.key("json"), outputs.json),
-                regex: (path.key("regex"), outputs.regex),
-                choice: (path.key("choice"), outputs.choice),
-                grammar: (path.key("grammar"), outputs.grammar),
-            };
-            nested.sources(&mut found)?;
-            if outputs.json_object.unwrap_or(false) {
-                found.push((path.key("json_object"), GrammarSource::JsonObject));
-            }
+            outputs.constraints(&mut found)?;
         }
-        if let [(first, _), (second, _), ..] = found.as_slice() {
+        if let [first, second, ..] = found.as_slice() {
+            let (first, second) = (&first.field, &second.field);
             return Err(Problem::invalid(
-                second.to_string(),
+                second,
                 format!("`{first}` and `{second}` both constrain the answer; give one of them"),
             ));
         }
-        Ok(found.pop().map(|(field, source)| ContentConstraint {
-            field: field.to_string(),
-            source,
-        }))
+        Ok(found.pop())
     }
 }
 
+fn at<T>(field: &'static str, value: Option<T>) -> Option<(FieldPath, T)> {
+    Some((FieldPath::from(field), value?))
+}
+
+impl StructuredOutputs {
+    fn constraints(self, found: &mut Vec<ContentConstraint>) -> Result<(), Problem> {
+        let path = FieldPath::from("structured_outputs");
+        let nested = Family {
+            json: self.json.map(|json| (path.key("json"), json)),
+            regex: self.regex.map(|regex| (path.key("regex"), regex)),
+            choice: self.choice.map(|choice| (path.key("choice"), choice)),
+            grammar: self.grammar.map(|grammar| (path.key("grammar"), grammar)),
+        };
+        nested.constraints(found)?;
+        if self.json_object.unwrap_or(false) {
+            let path = path.key("json_object").to_string();
+            found.push(ContentConstraint::new(path, GrammarSource::JsonObject));
+        }
+        if let Some(tag) = self.structural_tag {
+            found.push(structural_tag(&path.key("structural_tag"), tag)?);
+        }
+        Ok(())
+    }
+}
+
+/// A structural tag, as an object or as its JSON text.
+fn structural_tag(path: &FieldPath, tag: Value) -> Result<ContentConstraint, Problem> {
+    let tag = match tag {
+        Value::String(text) => parsed(path, &text)?,
+        other => other,
+    };
+    let Value::Object(tag) = tag else {
+        return Err(wrong_type(path, "a structural tag, an object", &tag));
+    };
+    ContentConstraint::structural_tag(path.to_string(), tag).map_err(|error| {
+        let inner = match error.path.as_str() {
+            "" => path.to_string(),
+            inner => format!("{path}.{inner}"),
+        };
+        Problem::invalid(&inner, format!("`{inner}` {}", error.problem))
+    })
+}
+
+fn parsed(path: &FieldPath, text: &str) -> Result<Value, Problem> {
+    serde_json::from_str(text).map_err(|error| {
+        let text = format!("`{path}` is not valid JSON: {error}");
+        Problem::invalid(path.to_string(), text)
+    })
+}
+
 impl ResponseFormat {
+    fn constraint(self) -> Result<Option<ContentConstraint>, Problem> {
+        let path = FieldPath::from("response_format");
+        if self.kind == FormatKind::StructuralTag {
+            let members = [
+                ("format", self.format),
+                ("structures", self.structures),
+                ("triggers", self.triggers),
+            ];
+            let members = members
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+            let tag = Value::Object(members.collect::<Map<_, _>>());
+            return structural_tag(&path, tag).map(Some);
+        }
+        let source = self.source()?;
+        Ok(source.map(|source| ContentConstraint::new(path.to_string(), source)))
+    }
+
     fn source(self) -> Result<Option<GrammarSource>, Problem> {
         match self.kind {
-            FormatKind::Text => Ok(None),
+            FormatKind::Text | FormatKind::StructuralTag => Ok(None),
             FormatKind::JsonObject => Ok(Some(GrammarSource::JsonObject)),
             FormatKind::JsonSchema => {
                 let path = FieldPath::from("response_format").key("json_schema");
@@ -149,35 +229,36 @@ fn check_name(path: &FieldPath, name: &str) -> Result<(), Problem> {
 }
 
 impl Family {
-    fn sources(self, found: &mut Vec<(FieldPath, GrammarSource)>) -> Result<(), Problem> {
-        if let (path, Some(schema)) = self.json {
-            let source = match schema {
-                // vLLM takes the schema as text as well.
-                Value::String(text) => {
-                    let parsed = serde_json::from_str(&text).map_err(|error| {
-                        Problem::invalid(
-                            path.to_string(),
-                            format!("`{path}` is not valid JSON: {error}"),
-                        )
-                    })?;
-                    schema_source(&path, parsed)?
-                }
-                other => schema_source(&path, other)?,
+    fn constraints(self, found: &mut Vec<ContentConstraint>) -> Result<(), Problem> {
+        if let Some((path, schema)) = self.json {
+            // vLLM takes the schema as text as well.
+            let schema = match schema {
+                Value::String(text) => parsed(&path, &text)?,
+                other => other,
             };
-            found.push((path, source));
+            let source = schema_source(&path, schema)?;
+            found.push(ContentConstraint::new(path.to_string(), source));
         }
-        if let (path, Some(pattern)) = self.regex {
-            found.push((path, GrammarSource::Regex(pattern)));
+        if let Some((path, pattern)) = self.regex {
+            let source = GrammarSource::Regex(pattern);
+            found.push(ContentConstraint::new(path.to_string(), source));
         }
-        if let (path, Some(Texts(choices))) = self.choice {
+        if let Some((path, Texts(choices))) = self.choice {
             if choices.is_empty() {
                 let problem = format!("`{path}` is empty; name at least one text to choose");
                 return Err(Problem::invalid(path.to_string(), problem));
             }
-            found.push((path, GrammarSource::Regex(alternatives(&choices))));
+            let source = GrammarSource::Regex(alternatives(&choices));
+            found.push(ContentConstraint::new(path.to_string(), source));
         }
-        if let (path, Some(text)) = self.grammar {
-            found.push((path, GrammarSource::Lark(text)));
+        if let Some((path, text)) = self.grammar {
+            let constraint = ContentConstraint::grammar(path.to_string(), text);
+            found.push(constraint.map_err(|problem| {
+                Problem::invalid(
+                    path.to_string(),
+                    format!("`{path}` cannot be used: {problem}"),
+                )
+            })?);
         }
         Ok(())
     }

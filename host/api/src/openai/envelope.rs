@@ -3,6 +3,8 @@
 use mortise_service::Usage;
 use serde::Serialize;
 
+use super::thoughts::Thoughts;
+
 /// Identity of an answer, repeated in every chunk of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -32,6 +34,8 @@ pub(crate) struct Shape {
     pub(crate) echo_logprobs: Option<u32>,
     /// The answer has the ids of its tokens.
     pub(crate) token_ids: bool,
+    /// Place of reasoning.
+    pub(crate) thoughts: Thoughts,
     /// The caller used `functions`, so calls are written as `function_call`.
     pub(crate) legacy_functions: bool,
 }

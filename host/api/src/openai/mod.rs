@@ -16,12 +16,14 @@ mod models;
 mod parse;
 mod prompt_scores;
 mod props;
+mod reasoning;
 mod reply;
 mod sampling;
 mod scoped;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod thoughts;
 mod tokens;
 mod tools;
 

@@ -9,6 +9,7 @@ use super::answer::Writer;
 use super::chunk::Chunks;
 use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
 use super::prompt_scores::{finite, scores};
+use super::thoughts::{Piece, Placed};
 
 #[derive(Serialize)]
 struct LogprobBody<'a> {
@@ -61,6 +62,7 @@ pub(crate) struct ChatWhole {
     prompt: Option<Vec<u32>>,
     /// Log-probabilities of the prompt, where the caller wants them.
     scores: Vec<Value>,
+    placed: Placed,
     choices: Vec<WholeChoice>,
 }
 
@@ -89,6 +91,7 @@ impl ChatWhole {
             shape,
             prompt,
             scores: Vec::new(),
+            placed: Placed::new(shape.thoughts, shape.token_ids, n),
             choices: (0..n).map(|_| WholeChoice::default()).collect(),
         }
     }
@@ -108,6 +111,15 @@ impl ChatWhole {
         logprobs: Vec<TokenLogprob>,
         tokens: &[u32],
     ) {
+        for piece in self
+            .placed
+            .delta(choice, (delta, logprobs, tokens.to_vec()))
+        {
+            self.piece(choice, piece);
+        }
+    }
+
+    fn piece(&mut self, choice: u32, (delta, logprobs, tokens): Piece) {
         let Some(choice) = self.choices.get_mut(choice as usize) else {
             return;
         };
@@ -141,6 +153,9 @@ impl ChatWhole {
     }
 
     pub(crate) fn finished(&mut self, choice: u32, reason: FinishReason, tokens: &[u32]) {
+        if let Some(piece) = self.placed.finished(choice, reason) {
+            self.piece(choice, piece);
+        }
         if let Some(choice) = self.choices.get_mut(choice as usize) {
             choice.tokens.extend(tokens);
             choice.finish = Some(reason);
@@ -252,6 +267,7 @@ impl<'a> From<&'a ServerToolCall> for ServerCallBody<'a> {
 pub(crate) struct ChatChunks {
     chunks: Chunks,
     n: u32,
+    placed: Placed,
 }
 
 #[derive(Serialize)]
@@ -319,7 +335,8 @@ impl ChatChunks {
             so_far: None,
             prompt,
         };
-        Self { chunks, n }
+        let placed = Placed::new(shape.thoughts, shape.token_ids, n);
+        Self { chunks, n, placed }
     }
 
     fn one(
@@ -348,45 +365,8 @@ impl ChatChunks {
         self.chunks.choice(choice, text, out);
     }
 
-    fn call_delta<'a>(&self, call: ChunkCall<'a>) -> ChunkDelta<'a> {
-        if self.chunks.shape.legacy_functions {
-            return ChunkDelta {
-                function_call: Some(call.function),
-                ..ChunkDelta::default()
-            };
-        }
-        ChunkDelta {
-            tool_calls: Some([call]),
-            ..ChunkDelta::default()
-        }
-    }
-}
-
-impl Writer for ChatChunks {
-    fn progress(&mut self, usage: &dyn Fn() -> Usage) {
-        self.chunks.progress(usage);
-    }
-
-    fn opening(&mut self, out: &mut Vec<u8>) {
-        for index in 0..self.n {
-            let delta = ChunkDelta {
-                role: Some("assistant"),
-                content: Some(""),
-                ..ChunkDelta::default()
-            };
-            self.one(index, delta, None, Vec::new(), out);
-        }
-        self.chunks.prompt = None;
-    }
-
-    fn delta(
-        &mut self,
-        index: u32,
-        delta: Delta,
-        logprobs: Vec<TokenLogprob>,
-        tokens: Vec<u32>,
-        out: &mut Vec<u8>,
-    ) {
+    /// Write part of a choice.
+    fn piece(&self, index: u32, (delta, logprobs, tokens): Piece, out: &mut Vec<u8>) {
         let body = match &delta {
             Delta::Content(text) => ChunkDelta {
                 content: Some(text),
@@ -432,6 +412,50 @@ impl Writer for ChatChunks {
         self.write(&choice, out);
     }
 
+    fn call_delta<'a>(&self, call: ChunkCall<'a>) -> ChunkDelta<'a> {
+        if self.chunks.shape.legacy_functions {
+            return ChunkDelta {
+                function_call: Some(call.function),
+                ..ChunkDelta::default()
+            };
+        }
+        ChunkDelta {
+            tool_calls: Some([call]),
+            ..ChunkDelta::default()
+        }
+    }
+}
+
+impl Writer for ChatChunks {
+    fn progress(&mut self, usage: &dyn Fn() -> Usage) {
+        self.chunks.progress(usage);
+    }
+
+    fn opening(&mut self, out: &mut Vec<u8>) {
+        for index in 0..self.n {
+            let delta = ChunkDelta {
+                role: Some("assistant"),
+                content: Some(""),
+                ..ChunkDelta::default()
+            };
+            self.one(index, delta, None, Vec::new(), out);
+        }
+        self.chunks.prompt = None;
+    }
+
+    fn delta(
+        &mut self,
+        index: u32,
+        delta: Delta,
+        logprobs: Vec<TokenLogprob>,
+        tokens: Vec<u32>,
+        out: &mut Vec<u8>,
+    ) {
+        for piece in self.placed.delta(index, (delta, logprobs, tokens)) {
+            self.piece(index, piece, out);
+        }
+    }
+
     fn server_tool_call(&mut self, choice: u32, call: &ServerToolCall, out: &mut Vec<u8>) {
         let delta = ChunkDelta {
             server_tool_calls: Some([call.into()]),
@@ -441,6 +465,9 @@ impl Writer for ChatChunks {
     }
 
     fn finished(&mut self, choice: u32, reason: FinishReason, tokens: Vec<u32>, out: &mut Vec<u8>) {
+        if let Some(piece) = self.placed.finished(choice, reason) {
+            self.piece(choice, piece, out);
+        }
         let finish = finish_name(reason, self.chunks.shape.legacy_functions);
         self.one(choice, ChunkDelta::default(), Some(finish), tokens, out);
     }

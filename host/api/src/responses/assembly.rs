@@ -141,9 +141,9 @@ impl Assembly {
             } => self.delta(delta, &logprobs, out),
             Event::ServerToolCall { call, .. } => self.server_call(&call, out),
             Event::Finished { reason, .. } => {
+                self.finish = Some(reason);
                 self.close_growing(out);
                 self.close_calls(out);
-                self.finish = Some(reason);
             }
             Event::Prompt { .. } | Event::Completed { .. } | Event::Failed(_) => {}
         }
@@ -222,8 +222,10 @@ impl Assembly {
         at
     }
 
+    /// An item has ended. The last one of an answer that was cut is incomplete; what has ended never changes.
     fn done(&mut self, at: usize, out: &mut Vec<Value>) {
-        self.items[at]["status"] = json!("completed");
+        let cut = self.cut().is_some() && at + 1 == self.items.len();
+        self.items[at]["status"] = json!(if cut { "incomplete" } else { "completed" });
         let event = json!({"output_index": at, "item": self.items[at]});
         self.push(out, "response.output_item.done", event);
     }
@@ -394,19 +396,24 @@ impl Assembly {
         self.close_growing(out);
         self.close_calls(out);
         self.set("usage", usage_body(usage));
-        let reason = match self.finish {
-            Some(FinishReason::Length) => "max_output_tokens",
-            Some(FinishReason::ContentFilter) => "content_filter",
-            _ => {
+        match self.cut() {
+            Some(reason) => {
+                self.set("status", json!("incomplete"));
+                self.set("incomplete_details", json!({"reason": reason}));
+            }
+            None => {
                 self.set("status", json!("completed"));
                 self.set("completed_at", json!(now()));
-                return;
             }
-        };
-        self.set("status", json!("incomplete"));
-        self.set("incomplete_details", json!({"reason": reason}));
-        if let Some(last) = self.items.last_mut() {
-            last["status"] = json!("incomplete");
+        }
+    }
+
+    /// Reason for which the answer is not complete.
+    fn cut(&self) -> Option<&'static str> {
+        match self.finish {
+            Some(FinishReason::Length) => Some("max_output_tokens"),
+            Some(FinishReason::ContentFilter) => Some("content_filter"),
+            _ => None,
         }
     }
 

@@ -44,7 +44,7 @@ const TASK: &str = "Summarize the conversation so far, so that it can be continu
     reason = "hints are checked for type and length, and change nothing else"
 )]
 struct Basics {
-    model: Option<String>,
+    model: String,
     input: Option<Value>,
     instructions: Option<String>,
     previous_response_id: Option<String>,
@@ -115,7 +115,7 @@ fn parse(
         None => return Err(missing(&path)),
     };
     Ok(CompactCall {
-        model: basics.model.unwrap_or_default(),
+        model: basics.model,
         instructions: basics.instructions,
         input,
         previous: basics.previous_response_id,

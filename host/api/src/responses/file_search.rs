@@ -8,9 +8,9 @@ use mortise_service::{OwnTools, RequestFields};
 use serde_json::{Map, Value, json};
 
 use crate::collections::{
-    Asked, FileSearch, HEADER, Ranking, Rules, Searched, collection, shown_attributes,
+    Asked, FileSearch, HEADER, Ranking, Rules, Searched, collection, on_page, shown_attributes,
 };
-use crate::fields::{FieldPath, Segment, missing, wrong_type};
+use crate::fields::{FieldPath, Segment, missing, read, unreadable, wrong_type};
 use crate::limits::MAX_SEARCHED_STORES;
 use crate::state::ApiState;
 
@@ -87,16 +87,12 @@ pub(super) fn wanted(path: &FieldPath, tool: &Map<String, Value>) -> Result<Want
 }
 
 fn ranking(path: &FieldPath, options: &Value) -> Result<Ranking, Problem> {
-    let mut unread = None;
-    let mut note = |path: serde_ignored::Path<'_>| {
-        unread.get_or_insert_with(|| FieldPath::from(&path));
-    };
-    let deserializer = serde_ignored::Deserializer::new(options, &mut note);
-    let read = serde_path_to_error::deserialize(deserializer).map_err(|error| {
-        let path = joined(path, &FieldPath::from(error.path()));
-        Problem::invalid(path.to_string(), format!("`{path}`: {}", error.inner()))
+    let (read, unread) = read(options).map_err(|(inner, refusal)| {
+        let (path, found) = (joined(path, &inner), inner.find(options));
+        unreadable(&path, refusal, found)
     })?;
-    let given = unread.filter(|inner| inner.find(options).is_some_and(|value| !value.is_null()));
+    let mut unread = unread.into_iter();
+    let given = unread.find(|inner| inner.find(options).is_some_and(|value| !value.is_null()));
     match given.map(|inner| joined(path, &inner)) {
         Some(path) => Err(unknown(&path)),
         None => Ok(read),
@@ -140,7 +136,7 @@ pub(super) async fn open(
 /// The item of a search.
 pub(super) fn item(id: &str, status: &str, searched: &Searched, results: bool) -> Value {
     let rows = searched.hits.iter().map(|(number, found)| {
-        json!({
+        let row = json!({
             "file_id": found.file,
             "filename": found.name,
             "score": found.score,
@@ -150,7 +146,8 @@ pub(super) fn item(id: &str, status: &str, searched: &Searched, results: bool) -
             "number": number,
             "start": found.start,
             "end": found.end,
-        })
+        });
+        on_page(row, found.page)
     });
     json!({
         "id": id,
@@ -165,7 +162,7 @@ pub(super) fn item(id: &str, status: &str, searched: &Searched, results: bool) -
 pub(super) fn citations(text: &str, search: &FileSearch) -> Vec<Value> {
     let cited = marks(text).into_iter().filter_map(|(index, number)| {
         let found = search.passage(number)?;
-        Some(json!({
+        let citation = json!({
             "type": "file_citation",
             "index": index,
             "file_id": found.file,
@@ -173,7 +170,8 @@ pub(super) fn citations(text: &str, search: &FileSearch) -> Vec<Value> {
             // Extensions: the place of the passage in the document.
             "start": found.start,
             "end": found.end,
-        }))
+        });
+        Some(on_page(citation, found.page))
     });
     cited.collect()
 }

@@ -27,6 +27,9 @@ pub(super) fn opened(content: &str) -> Option<String> {
     String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
 }
 
+/// Kinds of messages of an assistant that works for a while.
+const PHASES: [&str; 2] = ["commentary", "final_answer"];
+
 /// The input of a request as items, each with an id.
 pub(super) fn of_input(
     path: &FieldPath,
@@ -207,6 +210,14 @@ fn check_message(path: &FieldPath, item: &mut Map<String, Value>) -> Result<(), 
         ));
     }
     let assistant = role == "assistant";
+    // Clients label messages of any role.
+    if let Some(phase) = item.get("phase")
+        && !PHASES.iter().any(|known| phase == known)
+    {
+        let path = path.key("phase");
+        let problem = format!("`{path}` must be `commentary` or `final_answer`");
+        return Err(Problem::invalid(path.to_string(), problem));
+    }
     let content = path.key("content");
     match item.get_mut("content") {
         None => Err(missing(&content)),

@@ -294,3 +294,22 @@ fn decoded(path: &FieldPath, text: &str) -> Result<Vec<u8>, Problem> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::items::sealed;
+    use super::*;
+
+    #[test]
+    fn feature_e3_or_sealed_reasoning_is_read_where_its_text_is_not_sent() {
+        let kept =
+            json!({"type": "reasoning", "summary": [], "encrypted_content": sealed("Let me see.")});
+        assert_eq!(reasoning(&kept), "Let me see.");
+        let foreign = json!({"summary": [{"text": "In short."}], "encrypted_content": "gAAAAB"});
+        assert_eq!(reasoning(&foreign), "In short.");
+        let whole = json!({"content": [{"type": "reasoning_text", "text": "All of it."}], "encrypted_content": sealed("x")});
+        assert_eq!(reasoning(&whole), "All of it.");
+    }
+}

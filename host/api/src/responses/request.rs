@@ -503,10 +503,7 @@ fn constraint(basics: &Basics, further: &Further) -> Result<Option<ContentConstr
             return Err(Problem::invalid(path.to_string(), problem));
         }
     };
-    Ok(Some(ContentConstraint {
-        field: path.to_string(),
-        source,
-    }))
+    Ok(Some(ContentConstraint::new(path.to_string(), source)))
 }
 
 /// `{"type", "json_schema": {"name", "schema"}}` with the inner members beside the type.

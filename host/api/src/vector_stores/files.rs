@@ -18,7 +18,7 @@ use super::request::{asked, attributes, may_embed};
 use super::{CONTENT, FILE, FILES};
 use crate::collections::{
     Collection, Collections, MAX_DOCUMENTS, Member, chunking_of, collection, count, embedder_of,
-    member, member_key, members, room_for_documents,
+    member, member_key, members, on_page, room_for_documents,
 };
 use crate::contents::file;
 use crate::fields::{FieldReader, Fields};
@@ -264,9 +264,11 @@ pub(super) async fn content(
     let caller = caller(&collections.api, &context, CONTENT, "GET", &parts).await?;
     let (_, member) = meant(&collections, &caller, path).await?;
     let chunks = collections.chunks(&member).await?;
-    let data = chunks.into_iter().map(
-        |chunk| json!({"type": "text", "text": chunk.text, "start": chunk.start, "end": chunk.end}),
-    );
+    let data = chunks.into_iter().map(|chunk| {
+        let (text, start, end) = (chunk.text, chunk.start, chunk.end);
+        let shown = json!({"type": "text", "text": text, "start": start, "end": end});
+        on_page(shown, chunk.page)
+    });
     let body = json!({
         "object": "vector_store.file_content.page",
         "data": data.collect::<Vec<_>>(),

@@ -14,7 +14,7 @@ use super::SEARCH;
 use super::request::{Asked as Request, asked};
 use crate::collections::{
     Asked as Options, Asker, Collection, Collections, Found, Ranking, Retrieval, Rules, collection,
-    find, shown_attributes,
+    find, on_page, shown_attributes,
 };
 use crate::fields::{FieldPath, FieldReader, Fields, Texts};
 use crate::unsupported::Unsupported;
@@ -96,13 +96,14 @@ async fn rewritten(
 }
 
 fn row(found: &Found) -> Value {
+    let content = json!({
+        "type": "text", "text": found.text, "start": found.start, "end": found.end,
+    });
     json!({
         "file_id": found.file,
         "filename": found.name,
         "score": found.score,
         "attributes": shown_attributes(&found.attributes),
-        "content": [{
-            "type": "text", "text": found.text, "start": found.start, "end": found.end,
-        }],
+        "content": [on_page(content, found.page)],
     })
 }

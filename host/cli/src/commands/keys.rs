@@ -106,6 +106,7 @@ impl StoredKeys {
             max_bytes: u64::MAX,
             owner_max_bytes: u64::MAX,
             owner_max_records: u64::MAX,
+            sync_answers: false,
         };
         let store = SqliteStore::open(&config).context(
             "the store cannot be opened; of a running server, change keys with --config or --admin-url",

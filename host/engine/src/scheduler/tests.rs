@@ -11,7 +11,11 @@ mod yielding;
 const BLOCK_TOKENS: usize = 4;
 
 fn scheduler(sequences: usize, tokens: usize, blocks: usize) -> Scheduler {
-    let limits = StepLimits { sequences, tokens };
+    let limits = StepLimits {
+        sequences,
+        tokens,
+        per_tenant: 0,
+    };
     Scheduler::new(limits, BlockPool::new(blocks, BLOCK_TOKENS, true))
 }
 
@@ -101,7 +105,7 @@ fn when_blocks_run_out_the_last_is_preempted_and_computed_again() {
 }
 
 #[test]
-fn a_long_prompt_never_delays_a_running_stream() {
+fn feature_q3_a_long_prompt_never_delays_a_running_stream() {
     const BUDGET: usize = 64;
     let mut scheduler = scheduler(9, BUDGET, 2000);
     for id in 0..8 {
@@ -127,7 +131,7 @@ fn a_long_prompt_never_delays_a_running_stream() {
 }
 
 #[test]
-fn a_higher_priority_is_admitted_first_and_equals_in_order_of_arrival() {
+fn feature_q5_a_higher_priority_is_admitted_first_and_equals_in_order_of_arrival() {
     let mut scheduler = scheduler(1, 16, 4);
     for (id, priority) in [(0, 0), (1, -1), (2, 5), (3, 0), (4, 5)] {
         let arrival = arrival(id, 1, 4);
@@ -145,7 +149,7 @@ fn a_higher_priority_is_admitted_first_and_equals_in_order_of_arrival() {
 }
 
 #[test]
-fn a_higher_priority_takes_the_place_of_a_lower_one() {
+fn feature_q5_a_higher_priority_takes_the_place_of_a_lower_one() {
     let mut scheduler = scheduler(2, 16, 40);
     scheduler.enqueue(arrival(0, 3, 20));
     scheduler.enqueue(arrival(1, 3, 20));
@@ -357,7 +361,7 @@ fn l2_nine_tenants_keep_nine_tenths_beside_a_flood() {
 }
 
 #[test]
-fn tenants_that_always_have_work_share_by_weight() {
+fn feature_q5_q6_tenants_that_always_have_work_share_by_weight() {
     let mut scheduler = scheduler(6, 32, 4000);
     let mut next_id = 0;
     let mut served = [0usize; 3];
@@ -523,7 +527,7 @@ fn a_prompt_that_needs_the_whole_cache_still_runs() {
 }
 
 #[test]
-fn places_are_shared_by_weight_and_lent_while_they_are_free() {
+fn feature_q6_places_are_shared_by_weight_and_lent_while_they_are_free() {
     let mut scheduler = scheduler(8, 64, 2000);
     for id in 0..20 {
         scheduler.enqueue(from("a", arrival(id, 3, 4000)));

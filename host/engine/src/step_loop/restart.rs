@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::StepLoop;
 use crate::decision::Decision;
@@ -14,6 +15,7 @@ impl StepLoop {
     pub(super) fn begin_anew(&mut self, cause: &str) {
         let counters = &self.shared.counters;
         counters.restarts.fetch_add(1, Ordering::Relaxed);
+        self.shared.circuit.failed(Instant::now());
         tracing::error!(
             cause,
             sequences = self.sequences.len() + self.beams.len(),

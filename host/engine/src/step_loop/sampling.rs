@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use mortise_kernels::linear::RowLogits;
 use mortise_kernels::pool::for_each_piece;
@@ -127,6 +128,7 @@ impl StepLoop {
 
     /// Fail a sequence, or the beam search that it belongs to.
     pub(super) fn fail(&mut self, id: SequenceId, error: String) {
+        self.shared.circuit.failed(Instant::now());
         let error = SequenceError::Inference(error);
         let mut groups = self.beams.iter_mut();
         if let Some(group) = groups.find(|group| group.ids().contains(&id)) {
@@ -214,15 +216,23 @@ impl StepLoop {
     pub(super) fn deliver(&mut self) {
         let before = self.sequences.len();
         let scheduler = &mut self.scheduler;
-        self.sequences
-            .retain(|id, sequence| deliver(scheduler, *id, sequence));
+        let mut well = false;
+        self.sequences.retain(|id, sequence| {
+            let stays = deliver(scheduler, *id, sequence);
+            well |= !stays && sequence.is_complete();
+            stays
+        });
         let mut over = before - self.sequences.len();
         let scheduler = &mut self.scheduler;
         self.beams.retain_mut(|group| {
             let lives = group.deliver(scheduler);
             over += if lives { 0 } else { group.results() };
+            well |= !lives && group.is_complete();
             lives
         });
+        if well {
+            self.shared.circuit.succeeded();
+        }
         if over > 0 {
             let sequences = &self.sequences;
             self.speculator.retain(|id| sequences.contains_key(&id));

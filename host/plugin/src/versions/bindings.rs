@@ -26,6 +26,7 @@ pub mod v0_3 {
                 import mortise:plugin/outbound-http@0.3.0;
                 import mortise:plugin/chat-template@0.3.0;
                 import mortise:plugin/output-parser@0.3.0;
+                import mortise:plugin/reasoning@0.3.0;
                 import mortise:plugin/grammar@0.3.0;
                 import mortise:plugin/policy@0.3.0;
                 import mortise:plugin/tool@0.3.0;

@@ -1,15 +1,17 @@
 //! Conversions of what has not changed, between the types of the contract and the host's own.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::bindings::v0_3::mortise::plugin::{
-    chat_template as template, grammar, guardrail, output_parser as parser, retriever, tool, types,
+    chat_template as template, grammar, guardrail, output_parser as parser, reasoning, retriever,
+    tool, types,
 };
 use crate::{
     AnswerPart, Assembly, ChunkSizes, Fault, Finish, GrammarSource, GuardContext, GuardTraits,
     GuardVerdict, Joint, MatchStatus, MatchStep, ParserEvent, ParserSetup, ParserTraits, Passage,
-    PassageBudget, Refusal, RenderedPrompt, RetrieverContext, RetrieverTraits, Segment, SourceText,
-    TemplateInput, ToolAnswer, ToolCaller, ToolChoice,
+    PassageBudget, ReasoningMarks, Refusal, RenderedPrompt, RetrieverContext, RetrieverTraits,
+    Segment, SourceText, TemplateInput, ToolAnswer, ToolCaller, ToolChoice,
 };
 
 /// A tool as its plugin declares it, before that is checked.
@@ -71,9 +73,14 @@ pub(crate) fn rendered(output: template::Output) -> RenderedPrompt {
     }
 }
 
-pub(crate) fn parser_traits(traits: parser::Traits) -> ParserTraits {
+pub(crate) fn parser_traits(
+    traits: parser::Traits,
+    marks: Option<reasoning::Marks>,
+) -> ParserTraits {
+    let marks = marks.map(|reasoning::Marks { open, close }| ReasoningMarks { open, close });
     ParserTraits {
         keep_special_tokens: traits.keep_special_tokens,
+        reasoning: marks.map(Arc::new),
     }
 }
 

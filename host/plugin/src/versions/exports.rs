@@ -67,6 +67,7 @@ exports!(
             = fallible("[method]session.feed"),
         close: Fallible<(ResourceAny, wit::types::Finish), Vec<wit::output_parser::Event>>
             = fallible("[method]session.close"),
+        reasoning: Option<TypedFunc<(), (Option<wit::reasoning::Marks>,)>> = optional("reasoning#describe"),
     }
 );
 

@@ -19,8 +19,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Find the functions of `interface`, and `lifecycle.prepare`. Their types are checked when an instance
-    /// is made.
+    /// Find the functions of `interface`, and `lifecycle.prepare`. Those with the name of another interface before
+    /// them, such as `reasoning#describe`, need not be there. Types are checked when an instance is made.
     pub(crate) fn new(
         pre: InstancePre<State>,
         contract: Contract,
@@ -36,6 +36,14 @@ impl Found {
             let instance = component.get_export_index(None, &interface);
             let instance = instance.ok_or_else(|| missing(&format!("`{interface}`")))?;
             for name in names {
+                if let Some((other, function)) = name.split_once('#') {
+                    let other = format!("{PACKAGE}/{other}@{}.0", contract.minor());
+                    let other = component.get_export_index(None, &other);
+                    let index =
+                        other.and_then(|other| component.get_export_index(Some(&other), function));
+                    functions.extend(index.map(|index| (*name, index)));
+                    continue;
+                }
                 let index = component.get_export_index(Some(&instance), name);
                 let index = index.ok_or_else(|| missing(&format!("`{interface}#{name}`")))?;
                 functions.push((*name, index));
@@ -90,6 +98,19 @@ impl Functions<'_> {
     {
         let typed = self.function(name)?.typed(&*self.store);
         typed.map_err(|error| error.context(format!("the function `{name}`")))
+    }
+
+    /// A function of these types that components need not have.
+    pub(crate) fn optional<P, R>(&mut self, name: &str) -> wasmtime::Result<Option<TypedFunc<P, R>>>
+    where
+        P: ComponentNamedList + Lower,
+        R: ComponentNamedList + Lift,
+    {
+        let mut known = self.found.functions.iter();
+        match known.any(|(known, _)| *known == name) {
+            true => self.typed(name).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// A function that answers or gives a fault.

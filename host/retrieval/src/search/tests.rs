@@ -13,6 +13,7 @@ fn chunk(text: &str, vector: [f32; 3]) -> Chunk {
     Chunk {
         start: 0,
         end: 1,
+        page: None,
         vector: vector.iter().map(|number| number / length).collect(),
         text: text.to_owned(),
     }
@@ -177,6 +178,7 @@ fn rankings_are_those_of_the_reference() {
     let chunks = rows.iter().map(|row| Chunk {
         start: 0,
         end: 0,
+        page: None,
         vector: numbers(&row["vector"]),
         text: row["text"].as_str().expect("a text").to_owned(),
     });

@@ -153,10 +153,7 @@ fn only_an_assistants_message_can_be_continued() {
 fn grammars_have_bounds() {
     let grammar = |source| {
         with(|f| {
-            f.constraint = Some(ContentConstraint {
-                field: "guided_json".to_owned(),
-                source,
-            });
+            f.constraint = Some(ContentConstraint::new("guided_json", source));
         })
     };
     let schema = |text: &str| grammar(GrammarSource::JsonSchema(text.to_owned()));

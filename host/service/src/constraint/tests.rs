@@ -110,6 +110,7 @@ fn step(constraint: &mut dyn Constraint, committed: &[u32]) -> Result<Option<Vec
     match blocking_poll(constraint) {
         Ok(MaskStep::Allow(mask)) => Ok(Some(mask.to_vec())),
         Ok(MaskStep::Finished) => Ok(None),
+        Ok(MaskStep::Any) => Err("any token".to_owned()),
         Ok(MaskStep::Forced(tokens)) => Err(format!("forced {tokens:?}")),
         Err(error) => Err(error.message),
     }

@@ -9,6 +9,7 @@ use super::{Generation, Numbers, Service, UsedModel};
 use crate::admission::{Admission, Call, Granted, account};
 use crate::answer::StartedPart;
 use crate::check::Request;
+use crate::content::Transcript;
 use crate::embedding::{EmbeddingInput, EmbeddingRequest};
 use crate::error::ServiceError;
 use crate::guard::{Guards, Watchers};
@@ -105,6 +106,9 @@ impl Service {
                 live(submitted.await?)
             }
         };
+        let tenant = admission.allowance().principal.tenant.as_deref();
+        let log = &self.config.content;
+        let transcript = Transcript::begin(log, &submitter.name, tenant, request.fields());
         let setup = PartSetup {
             model: Arc::clone(&submitter.name),
             first_candidate: numbers.candidates,
@@ -115,6 +119,7 @@ impl Service {
             latency: Arc::clone(&submitter.latency),
             cache: looked_up.came(),
             recording: looked_up.recording(),
+            transcript,
             observer: Arc::clone(&submitter.observer),
             admission,
             span: submitter.span.clone(),

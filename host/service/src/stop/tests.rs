@@ -58,7 +58,7 @@ fn check(text: &str, stops: &[&str]) {
 }
 
 #[test]
-fn under_all_cuttings() {
+fn feature_t7_stop_strings_match_under_all_cuttings() {
     check("hello END x", &["END"]);
     check("hello EN", &["END"]);
     check("aabaabaac", &["aabaac"]);
@@ -73,7 +73,7 @@ fn under_all_cuttings() {
 }
 
 #[test]
-fn holds_back_no_more_than_could_become_a_stop_string() {
+fn feature_t7_holds_back_no_more_than_could_become_a_stop_string() {
     let mut matcher = StopMatcher::new(["END", "EX"]);
     let mut out = String::new();
     assert!(!matcher.push("abcE", &mut out));

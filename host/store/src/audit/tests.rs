@@ -163,6 +163,7 @@ async fn feature_z7_a_log_in_the_store_is_chained_as_well() {
         max_bytes: 1 << 24,
         owner_max_bytes: 1 << 22,
         owner_max_records: 100,
+        sync_answers: false,
     };
     let mut head = AuditHead::default();
     for _ in 0..2 {

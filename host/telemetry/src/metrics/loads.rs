@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mortise_engine::EngineLoad;
+use mortise_engine::{CircuitState, EngineLoad};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -29,7 +29,12 @@ impl fmt::Debug for Loads {
 
 type Field = fn(&EngineLoad) -> u64;
 
-const GAUGES: [(&str, &str, Field); 7] = [
+const GAUGES: [(&str, &str, Field); 8] = [
+    (
+        "engine_circuit_open",
+        "1 while an engine of the model takes no requests, since it failed again and again or is stuck",
+        |load| u64::from(load.circuit == CircuitState::Open),
+    ),
     ("batch_size_decode", "Sequences in the batch", |load| {
         load.running as u64
     }),
@@ -59,7 +64,12 @@ const GAUGES: [(&str, &str, Field); 7] = [
     }),
 ];
 
-const COUNTERS: [(&str, &str, Field); 10] = [
+const COUNTERS: [(&str, &str, Field); 11] = [
+    (
+        "engine_circuit_opened",
+        "Times that an engine failed often enough in a row that requests were refused for a pause",
+        |load| load.circuit_opened,
+    ),
     (
         "engine_restarts",
         "Times that an engine's loop was started again after a panic",

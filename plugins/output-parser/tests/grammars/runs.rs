@@ -28,6 +28,8 @@ pub(crate) struct Runs {
 pub(crate) fn run(style: &Style, setup: &Setup, source: &GrammarSource) -> Runs {
     let hint = match &style.format.spec().writing {
         Writing::Tags(tags) => tags.value.1.trim_start_matches('\n'),
+        Writing::Literals(literals) => literals.quote,
+        Writing::Nested(nested) => nested.tag,
         _ => "\"",
     };
     let validators = validators(setup);

@@ -9,7 +9,7 @@ pub(super) async fn read(text: &mut Text, described: &Described) {
     match &described.spec.writing {
         Writing::Tags(marks) => tags::read(text, marks, &[]).await,
         Writing::Python(python) => calls_of_python(text, python.section).await,
-        Writing::Json(_) | Writing::Free => json(text, described).await,
+        _ => json(text, described).await,
     }
 }
 

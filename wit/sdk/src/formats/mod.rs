@@ -9,7 +9,9 @@ mod spec;
 mod table;
 mod tags;
 
-pub use spec::{Described, JsonCalls, Python, Spec, Tags, Typing, Writing, Written};
+pub use spec::{
+    Described, JsonCalls, Literals, Nested, Python, Spec, Tags, Typing, Writing, Written,
+};
 pub use table::Format;
 
 use crate::Model;

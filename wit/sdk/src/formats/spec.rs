@@ -50,6 +50,8 @@ impl Spec {
                 sections.chain(own).collect()
             }
             Writing::Python(python) => vec![python.section.0, python.section.1],
+            Writing::Literals(literals) => vec![literals.open, literals.close, literals.quote],
+            Writing::Nested(nested) => vec![nested.tag],
             Writing::Free => Vec::new(),
         };
         let around = [self.answer.0, self.answer.1];
@@ -66,8 +68,34 @@ pub enum Writing {
     Tags(Tags),
     /// The calls are Python's.
     Python(Python),
+    /// The arguments are an object with bare keys and quotes of the format's own.
+    Literals(Literals),
+    /// The arguments stand between tags, their items and members between tags within those.
+    Nested(Nested),
     /// No grammar is made for the format.
     Free,
+}
+
+/// Calls such as `call:NAME{key:<|"|>text<|"|>,other:[1,2]}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Literals {
+    /// Text before the name.
+    pub open: &'static str,
+    /// Text behind the arguments.
+    pub close: &'static str,
+    /// Mark around a text, on both sides.
+    pub quote: &'static str,
+}
+
+/// Calls such as `<invoke name="NAME"><key><item>1</item></key></invoke>`, with a mark before each tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nested {
+    /// Mark before each tag.
+    pub tag: &'static str,
+    /// Name of the tag around all calls.
+    pub section: &'static str,
+    /// Name of the tag around each item of a list.
+    pub item: &'static str,
 }
 
 /// Calls whose arguments are JSON.

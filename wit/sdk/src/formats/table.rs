@@ -1,7 +1,9 @@
 //! Formats that are known, with the marks of each. The first that a model's files tell of is its format, so the
 //! particular come before the general.
 
-use super::spec::{Described, Python, Spec, Tags, Typing, USUAL, Writing, Written};
+use super::spec::{
+    Described, Literals, Nested, Python, Spec, Tags, Typing, USUAL, Writing, Written,
+};
 
 macro_rules! formats {
     ($($format:ident $name:literal $about:literal { $($field:ident: $value:expr,)* })*) => {
@@ -126,6 +128,11 @@ formats! {
         architectures: &["minimax_m3"],
         reasoning: ("<mm:think>", "</mm:think>"),
         opens: &["]<]minimax[>[<tool_call>"],
+        writing: Writing::Nested(Nested {
+            tag: "]<]minimax[>[",
+            section: "tool_call",
+            item: "item",
+        }),
     }
     MiniMax "minimax" "`<minimax:tool_call><invoke name=\"NAME\"><parameter name=\"KEY\">VALUE</parameter></invoke>`: MiniMax M2" {
         signs: &[&["<minimax:tool_call>"]],
@@ -314,10 +321,20 @@ formats! {
         architectures: &["gemma4", "gemma4_text"],
         reasoning: ("<|channel>thought", "<channel|>"),
         opens: &["<|tool_call>"],
+        writing: Writing::Literals(Literals {
+            open: "<|tool_call>call:",
+            close: "<tool_call|>",
+            quote: "<|\"|>",
+        }),
     }
     FunctionGemma "functiongemma" "`<start_function_call>call:NAME{k:<escape>v<escape>}<end_function_call>`: FunctionGemma" {
         signs: &[&["<start_function_call>"]],
         opens: &["<start_function_call>"],
+        writing: Writing::Literals(Literals {
+            open: "<start_function_call>call:",
+            close: "<end_function_call>",
+            quote: "<escape>",
+        }),
     }
     Nemotron "nemotron" "`<TOOLCALL>[{\"name\": …, \"arguments\": …}]</TOOLCALL>`: Nemotron Nano v2, Llama-Nemotron" {
         signs: &[&["<TOOLCALL>"], &["<toolcall>"]],

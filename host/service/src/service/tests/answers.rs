@@ -211,10 +211,10 @@ async fn a_grammar_constrains_every_choice() {
         .to_string();
     assert!(error.contains("not allowed"), "{error}");
 
-    fields.constraint = Some(ContentConstraint {
-        field: "guided_json".to_owned(),
-        source: GrammarSource::JsonObject,
-    });
+    fields.constraint = Some(ContentConstraint::new(
+        "guided_json",
+        GrammarSource::JsonObject,
+    ));
     let error = ask(&service, fields).await.expect_err("not compiled");
     let ServiceError::Invalid { param, code, .. } = error else {
         panic!("{error}");

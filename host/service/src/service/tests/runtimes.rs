@@ -253,10 +253,10 @@ async fn tools_formats_and_sampling_are_the_runtimes() {
     let fields = RequestFields {
         tools: functions(&["f", "g"]),
         tool_choice: Some(ToolChoice::Named("f".to_owned())),
-        constraint: Some(ContentConstraint {
-            field: "guided_regex".to_owned(),
-            source: GrammarSource::Regex("a+".to_owned()),
-        }),
+        constraint: Some(ContentConstraint::new(
+            "guided_regex",
+            GrammarSource::Regex("a+".to_owned()),
+        )),
         temperature: Some(0.5),
         seed: Some(7),
         stop: vec!["END".to_owned()],

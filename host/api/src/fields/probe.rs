@@ -1,0 +1,48 @@
+//! Results of asking a type what it reads.
+
+/// Names of fields, or words.
+pub(super) type Names = &'static [&'static str];
+
+/// A value that is offered where a type takes values of several kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offer {
+    Nothing,
+    Boolean,
+    Natural,
+    Integer,
+    Number,
+    Text,
+    List,
+    Object,
+}
+
+/// Kind of value that a type asks for at a path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing: the path does not exist.
+    #[default]
+    None,
+    Boolean,
+    /// A number from 0 on, up to a limit.
+    Natural(u64),
+    Integer,
+    Number,
+    Text,
+    /// One of these words.
+    Words(Names),
+    List,
+    /// An object whose members have any names.
+    Map,
+    /// An object with these members.
+    Fields(Names),
+    /// Whatever comes. The flag says whether it took what was offered.
+    Any(bool),
+}
+
+/// Result of a look at a path.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    /// It may be null, or absent.
+    pub(super) optional: bool,
+}
