@@ -42,7 +42,7 @@ pub enum Unread {
     /// There are pictures only.
     #[error("the PDF file has no text; pictures of pages are not read")]
     NoText,
-    /// Which letters its glyphs are is not told.
+    /// Letters of its glyphs are not told.
     #[error("the PDF file does not tell which letters its glyphs are")]
     NoLetters,
 }

@@ -123,7 +123,7 @@ impl<'r, 'de> Reader<'r, 'de> {
     fn number<V: Visitor<'de>>(self, kind: Kind, visitor: V) -> Result<V::Value, Refusal> {
         match self.from {
             From::Value(Value::Number(number)) => give_number(number, visitor),
-            from => Err(self.other(from, kind, &visitor)),
+            _ => Err(self.other(kind, &visitor)),
         }
     }
 
@@ -135,7 +135,7 @@ impl<'r, 'de> Reader<'r, 'de> {
                 // A type of words reads a text, and then says which it knows.
                 visitor.visit_str("\0")
             }
-            from => Err(self.other(from, Kind::None, &visitor)),
+            _ => Err(self.other(Kind::None, &visitor)),
         }
     }
 
@@ -145,7 +145,7 @@ impl<'r, 'de> Reader<'r, 'de> {
             From::Path([Segment::Index(_), rest @ ..]) => {
                 visitor.visit_seq(&mut self.item_at(rest))
             }
-            from => Err(self.other(from, Kind::List, &visitor)),
+            _ => Err(self.other(Kind::List, &visitor)),
         }
     }
 
@@ -155,13 +155,13 @@ impl<'r, 'de> Reader<'r, 'de> {
             From::Path([Segment::Key(key), rest @ ..]) => {
                 visitor.visit_map(self.member_at(key, rest))
             }
-            from => Err(self.other(from, kind, &visitor)),
+            _ => Err(self.other(kind, &visitor)),
         }
     }
 
     /// The refusal of a value of another type, or the end of a walk.
-    fn other<'v, V: Visitor<'v>>(self, from: From<'de>, kind: Kind, visitor: &V) -> Refusal {
-        match from {
+    fn other<'v, V: Visitor<'v>>(self, kind: Kind, visitor: &V) -> Refusal {
+        match self.from {
             From::Value(value) => Refusal::invalid_type(unexpected(value), visitor),
             From::Path(path) => {
                 if path.is_empty() {
@@ -239,7 +239,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         match self.from {
             From::Value(Value::Bool(flag)) => visitor.visit_bool(*flag),
-            from => Err(self.other(from, Kind::Boolean, &visitor)),
+            _ => Err(self.other(Kind::Boolean, &visitor)),
         }
     }
 
