@@ -146,11 +146,18 @@ def servers(options, folder):
             f"      api_base: http://127.0.0.1:{upstream}/v1\n      api_key: none\n"
             f"general_settings:\n  master_key: {KEY}\n"
         )
-        command = [options.litellm, "--config", config, "--port", str(port), "--num_workers", str(os.cpu_count())]
+        # Workers that import for longer than the usual 5 seconds are ended and started again, without end.
+        patience = ["--timeout_worker_healthcheck", "300"]
+        workers = ["--num_workers", str(os.cpu_count())]
+        command = [options.litellm, "--config", config, "--port", str(port), *workers, *patience]
         started.append(("litellm", port, command, "/health/liveliness"))
     for name, port, command, path in started:
         process = subprocess.Popen(
-            [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [str(word) for word in command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # LiteLLM's own table of prices, which it would fetch otherwise.
+            env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
         )
         # Known before it is ready, so that it is ended in any case.
         yield name, port, process
@@ -170,7 +177,7 @@ def main():
         try:
             for server in servers(options, pathlib.Path(folder)):
                 started.append(server)
-            print(f"{'server':9} {'answers':7} {'a second':>9} {'p50 ms':>8} {'p99 ms':>8} {'CPU us a request':>17} {'a chunk':>8}")
+            print(f"{'server':9} {'answers':7} {'a second':>9} {'p50 ms':>8} {'p99 ms':>8} {'CPU us a request':>17} {'a chunk':>8}", flush=True)
             for stream in (False, True):
                 for name, port, process in started:
                     rows = []
@@ -186,12 +193,16 @@ def main():
                         ))
                     middle = [statistics.median(column) for column in zip(*rows)]
                     kind = "stream" if stream else "whole"
-                    print(f"{name:9} {kind:7} {middle[0]:9.0f} {middle[1]:8.2f} {middle[2]:8.2f} {middle[3]:17.0f} {middle[4]:8.1f}")
+                    figures = f"{middle[0]:9.0f} {middle[1]:8.2f} {middle[2]:8.2f} {middle[3]:17.0f} {middle[4]:8.1f}"
+                    print(f"{name:9} {kind:7} {figures}", flush=True)
         finally:
             for _, _, process in started:
                 process.terminate()
             for _, _, process in started:
-                process.wait()
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
 
 
 if __name__ == "__main__":

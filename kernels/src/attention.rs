@@ -33,6 +33,15 @@ pub struct AttentionRow {
     pub first_block: usize,
     /// The row's position: it sees the positions up to and with this one.
     pub position: usize,
+    /// Positions behind its own that it sees as well: none in a decoder.
+    pub ahead: usize,
+}
+
+impl AttentionRow {
+    /// The last position that it sees.
+    fn last_seen(self) -> usize {
+        self.position + self.ahead
+    }
 }
 
 /// Inputs of attention over the paged cache.
@@ -114,7 +123,7 @@ pub fn attention<A: KvArena>(input: &AttentionInput<'_, A>, out: &mut [f32]) {
         rows: row_tiles[number / kv_heads].clone(),
         kv_head: number % kv_heads,
     };
-    let seen = |row: &AttentionRow| row.position + 1 - input.scoring.first_seen(row.position);
+    let seen = |row: &AttentionRow| row.last_seen() + 1 - input.scoring.first_seen(row.position);
     let seen: usize = input.rows.iter().map(seen).sum();
     let tiles = row_tiles.len() * kv_heads;
     if !crate::worth_sharing(seen * input.heads * (key_dim + value_dim)) {
@@ -204,7 +213,7 @@ pub fn reference<A: KvArena>(input: &AttentionInput<'_, A>, out: &mut [f32]) {
             let block = |position: usize| {
                 input.block_tables[row.first_block + position / BLOCK_TOKENS] as usize
             };
-            let seen = scoring.first_seen(row.position)..=row.position;
+            let seen = scoring.first_seen(row.position)..=row.last_seen();
             let score = |position: usize| {
                 let first = block(position) * shape.key_block_len();
                 let first = first + head / group * shape.key_head_len() + position % BLOCK_TOKENS;

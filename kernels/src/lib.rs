@@ -12,6 +12,7 @@
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 pub mod attention;
+pub mod byte_dot;
 mod exp;
 pub mod floats;
 pub mod full_attention;

@@ -1,7 +1,7 @@
 //! The ops of encoders against their definitions in double precision.
 
 use mortise_kernels::full_attention::full_attention;
-use mortise_kernels::gelu::gelu_in_place;
+use mortise_kernels::gelu::{gelu_in_place, gelu_mul};
 use mortise_kernels::layer_norm::layer_norm_in_place;
 
 /// Reproducible numbers in [-1, 1).
@@ -58,28 +58,42 @@ fn layer_norm_agrees_with_its_definition() {
 
 #[test]
 fn full_attention_agrees_with_its_definition() {
-    let (heads, head_dim, lengths) = (2, 6, [3, 1, 9]);
+    for (heads, head_dim, lengths, within) in [
+        (2, 6, [3, 1, 9], None),
+        (3, 32, [40, 17, 33], None),
+        (2, 6, [3, 1, 9], Some(2)),
+        (3, 32, [40, 17, 33], Some(7)),
+        (1, 8, [5, 16, 70], Some(64)),
+    ] {
+        attention_agrees(heads, head_dim, lengths, within);
+    }
+}
+
+fn attention_agrees(heads: usize, head_dim: usize, lengths: [usize; 3], within: Option<usize>) {
     let width = heads * head_dim;
     let rows: usize = lengths.iter().sum();
-    let qkv: Vec<f32> = noise(7, rows * 3 * width).iter().map(|x| x * 3.0).collect();
+    let qkv: Vec<f32> = noise(7, rows * 3 * width).iter().map(|x| x * 2.0).collect();
     let mut found = vec![0.0; rows * width];
-    full_attention(&qkv, &lengths, heads, head_dim, &mut found);
+    full_attention(&qkv, &lengths, heads, head_dim, within, &mut found);
     let at = |row: usize, kind: usize, head: usize, k: usize| {
         f64::from(qkv[row * 3 * width + kind * width + head * head_dim + k])
     };
     let mut first = 0;
     for length in lengths {
         for row in first..first + length {
+            let seen = |other: &usize| within.is_none_or(|within| row.abs_diff(*other) <= within);
+            let others: Vec<usize> = (first..first + length).filter(seen).collect();
             for head in 0..heads {
                 let score = |other: usize| {
                     let products =
                         (0..head_dim).map(|k| at(row, 0, head, k) * at(other, 1, head, k));
                     (products.sum::<f64>() / (head_dim as f64).sqrt()).exp()
                 };
-                let total: f64 = (first..first + length).map(score).sum();
+                let scores: Vec<f64> = others.iter().map(|other| score(*other)).collect();
+                let total: f64 = scores.iter().sum();
                 for k in 0..head_dim {
-                    let shares =
-                        (first..first + length).map(|o| score(o) / total * at(o, 2, head, k));
+                    let shares = others.iter().zip(&scores);
+                    let shares = shares.map(|(o, score)| score / total * at(*o, 2, head, k));
                     let expected: f64 = shares.sum();
                     let error =
                         (f64::from(found[row * width + head * head_dim + k]) - expected).abs();
@@ -88,5 +102,23 @@ fn full_attention_agrees_with_its_definition() {
             }
         }
         first += length;
+    }
+}
+
+#[test]
+fn gated_gelu_is_the_product_of_both_halves() {
+    let (rows, width) = (5, 21);
+    let both = noise(9, rows * 2 * width);
+    let mut found = vec![0.0; rows * width];
+    gelu_mul(&both, width, &mut found);
+    for (row, found) in found.chunks_exact(width).enumerate() {
+        let (gates, ups) = both[2 * row * width..][..2 * width].split_at(width);
+        let mut expected = gates.to_vec();
+        gelu_in_place(&mut expected);
+        expected
+            .iter_mut()
+            .zip(ups)
+            .for_each(|(value, up)| *value *= up);
+        assert_eq!(found, expected);
     }
 }

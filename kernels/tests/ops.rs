@@ -168,6 +168,7 @@ fn check_attention<A: KvArena>(
         .map(|position| AttentionRow {
             first_block: 0,
             position,
+            ahead: 0,
         })
         .collect();
     rows.extend(
@@ -177,6 +178,7 @@ fn check_attention<A: KvArena>(
             .map(|(length, &first_block)| AttentionRow {
                 first_block,
                 position: length - 1,
+                ahead: 0,
             }),
     );
     let stride = heads * shape.key_dim + 3;

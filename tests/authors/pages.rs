@@ -1,6 +1,7 @@
 //! The commands on the pages of `docs/plugins`.
 
 use std::net::TcpListener;
+use std::time::Instant;
 
 use crate::shell::run;
 use crate::support::example::root;
@@ -147,7 +148,11 @@ fn the_first_plugin_refuses_a_tenant_in_a_running_server() {
     let folder = tempfile::tempdir().expect("make a folder");
     // Whatever happens, the server does not outlive the script.
     let script = format!("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}");
+    let begun = Instant::now();
     let printed = run(folder.path(), &script);
+    // For the page on first steps; nothing asserts on it.
+    let taken = begun.elapsed().as_secs_f64();
+    println!("from an empty folder to a plugin that serves: {taken:.1} s");
     assert!(printed.contains("4 cases passed"), "{printed}");
     assert!(
         printed.contains("the tenant `acme` may not use this server"),
@@ -160,17 +165,39 @@ fn the_first_plugin_refuses_a_tenant_in_a_running_server() {
     assert_eq!(answers, ["HTTP 200", "HTTP 403", "HTTP 200"], "{printed}");
 }
 
+/// A parser in C that tells its marks of reasoning, as `output-parser.md` says.
+const MARKS: &str = "mortise plugin new c-marks --kind output-parser --lang c\n\
+    cat >> c-marks/plugin.c <<'END'\n\
+    #include \"reasoning/reasoning_marks.h\"\n\
+    bool exports_mortise_plugin_reasoning_describe(exports_mortise_plugin_reasoning_marks_t *ret) {\n\
+    reasoning_marks_string_dup(&ret->open, \"<think>\");\n\
+    reasoning_marks_string_dup(&ret->close, \"</think>\");\n\
+    return true;\n\
+    }\n\
+    END\n\
+    make -C c-marks test GLUE='wit/output_parser_plugin.c wit/reasoning/reasoning_marks.c'\n\
+    mortise plugin inspect c-marks/c-marks.wasm\n";
+
 #[test]
 fn projects_in_c_python_and_javascript_pass_their_cases() {
     if !have(&["python3", "make", "node", "npm"]) {
         return;
     }
     // In C also the kinds that the page leaves out: they take no more than a compiler.
-    let others = ["chat-template", "policy", "grammar"].map(|kind| {
+    let others = [
+        "chat-template",
+        "policy",
+        "grammar",
+        "guardrail",
+        "retriever",
+    ]
+    .map(|kind| {
         format!("mortise plugin new c-{kind} --kind {kind} --lang c\nmake -C c-{kind} test\n")
     });
-    let script = others.concat() + &commands("languages.md");
+    let script = others.concat() + MARKS + &commands("languages.md");
     let folder = tempfile::tempdir().expect("make a folder");
     let printed = run(folder.path(), &script);
-    assert_eq!(printed.matches("cases passed").count(), 8, "{printed}");
+    assert_eq!(printed.matches("cases passed").count(), 11, "{printed}");
+    let exported = "\"mortise:plugin/reasoning@0.3.0\"";
+    assert_eq!(printed.matches(exported).count(), 1, "{printed}");
 }

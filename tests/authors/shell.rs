@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::support::example::{add_target, root, target};
 use crate::support::{binary, kept};
@@ -51,6 +52,7 @@ pub(crate) fn run(folder: &Path, script: &str) -> String {
     }
     let path = std::env::var("PATH").unwrap_or_default();
     let own = binary().parent().expect("a folder").display().to_string();
+    let begun = Instant::now();
     // A page that waits for what does not come must not hold the tests up for ever.
     let output = Command::new("timeout")
         .args(["1800", "bash", "-c", &text])
@@ -64,6 +66,9 @@ pub(crate) fn run(folder: &Path, script: &str) -> String {
         .env_remove("CARGO_TARGET_DIR")
         .output()
         .expect("run bash");
+    // What `docs/plugins/times.md` has, with `--nocapture`.
+    let first = script.lines().next().unwrap_or_default();
+    println!("{:.1} s: {first} …", begun.elapsed().as_secs_f64());
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),

@@ -9,7 +9,7 @@ use support::client::Request;
 use super::{Parent, Script, code, lives, said, started};
 
 #[test]
-fn feature_b1_b5_a_request_starts_the_command_with_port_and_host_appended() {
+fn feature_b1_b5_c13_a_request_starts_the_command_with_port_and_host_appended() {
     let note = ["--say", "hello", "--note", "FOLDER/note"];
     let models = [Script::new("echo", &note), Script::new("other", &[])];
     let Some(parent) = Parent::start(&models, "") else {
@@ -44,7 +44,7 @@ fn feature_b2_a_process_that_does_not_get_ready_is_ended_and_its_model_fails() {
     let never = ["--never", "1", "--pid", "FOLDER/pid"];
     let models = [
         Script {
-            child: "ready_timeout_ms = 1500",
+            child: "ready_timeout_ms = 6000",
             ..Script::new("never", &never)
         },
         Script::new("exits", &["--exit", "7"]),
@@ -56,7 +56,7 @@ fn feature_b2_a_process_that_does_not_get_ready_is_ended_and_its_model_fails() {
     assert_eq!(code(&response), (500, "model_load_failed".to_owned()));
     let row = parent.row("never");
     let error = row["last_error"].as_str().expect("an error");
-    for part in ["1500 ms", "HTTP 503", "about to listen"] {
+    for part in ["6000 ms", "HTTP 503", "about to listen"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     assert!(!lives(parent.number("pid")));

@@ -150,7 +150,7 @@ fn feature_f9_t3_t4_t6_a_stream_adds_up_to_the_whole_answer() {
 }
 
 #[test]
-fn feature_f13_tools_are_called_and_their_results_used() {
+fn feature_f13_p4_p5_tools_are_called_and_their_results_used() {
     let server = Server::scripted(SCRIPT, "");
     let request = with(chat("weather?"), json!({"tools": weather()}));
     let first = server.post(CHAT, &request).ok();
@@ -177,6 +177,47 @@ fn feature_f13_tools_are_called_and_their_results_used() {
     );
     // The call's own name is in the prompt, so the script calls again without tools: as text.
     assert_eq!(second.ok()["choices"][0]["finish_reason"], "stop");
+}
+
+/// The notations of a call that a model may write: between marks, and a bare object with a name.
+#[test]
+fn feature_p4_calls_between_marks_and_bare_objects_are_calls() {
+    let call = r#"{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}"#;
+    let model = |name: &str, say: &str| {
+        let path = crate::support::model::byte_level();
+        format!(
+            "[[models]]\nname = {name:?}\npath = {path:?}\nbackend = \"scripted\"\n[models.script]\n\
+             default = \"{say}\"\n"
+        )
+    };
+    let server = Server::configured(&format!(
+        "[[plugins.bindings]]\nkind = \"output-parser\"\nmodels = [\"bare\"]\nsettings = {{ format = \"llama3-json\" }}\n{}{}",
+        model(
+            "marked",
+            &format!("Well. <tool_call>\\n{call}\\n</tool_call>")
+        ),
+        model("bare", &call.replace("arguments", "parameters"))
+    ));
+    for (name, content) in [("marked", json!("Well.")), ("bare", Value::Null)] {
+        let request = with(chat("weather?"), json!({"model": name, "tools": weather()}));
+        let whole = server.post(CHAT, &request).ok();
+        let choice = &whole["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "{whole}");
+        assert_eq!(choice["message"]["content"], content, "{whole}");
+        let function = &choice["message"]["tool_calls"][0]["function"];
+        assert_eq!(function["name"], "get_weather");
+        let arguments = function["arguments"].as_str().expect("a text");
+        let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+        assert_eq!(arguments, json!({"city": "Paris"}));
+        // A tool that nobody declared is not called: what was written is content.
+        let undeclared = server
+            .post(CHAT, &with(chat("weather?"), json!({"model": name})))
+            .ok();
+        let choice = &undeclared["choices"][0];
+        assert_eq!(choice["finish_reason"], "stop", "{undeclared}");
+        let content = choice["message"]["content"].as_str().expect("a text");
+        assert!(content.contains("get_weather"), "{content}");
+    }
 }
 
 #[test]

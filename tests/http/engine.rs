@@ -137,7 +137,7 @@ fn feature_t9_requests_that_wait_are_told_their_place() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_when_to_come_back() {
+fn feature_c2_a_full_queue_says_so_and_when_to_come_back() {
     for limit in ["max_queue = 2", "max_queued_tokens = 100"] {
         let server = Server::configured(&format!("[limits]\nmax_batch = 1\n{limit}\n"));
         let mut request = chat("What is 2 plus 3? ", "a");

@@ -40,6 +40,16 @@ fn with(field: &str, value: Value) -> Value {
 #[test]
 fn feature_f2_f4_f5_f6_x1_wrong_fields_are_named() {
     let mut server = Server::scripted("default = \"x\"", "");
+    // What is within its range and cancels something else is honoured, and told.
+    let mut cancelled = with("temperature", json!(1.5));
+    cancelled["top_k"] = json!(1);
+    let answer = server.post(CHAT, &cancelled);
+    answer.ok();
+    let advice = answer.header("x-mortise-advice");
+    assert!(
+        advice.is_some_and(|advice| advice.contains("top_k")),
+        "{advice:?}"
+    );
     let cases: &[(&str, Value, &str)] = &[
         ("temperature", json!(3), "temperature"),
         ("temperature", json!("hot"), "temperature"),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::support::client::{Request, events};
+use crate::support::client::{Request, Stream, events};
 use crate::support::{Server, until, wait_for};
 
 const KEY: &str = "an-admin-key-of-some-length";
@@ -16,6 +16,19 @@ struct Faulty {
     server: Server,
     faults: tempfile::TempDir,
     plugins: tempfile::TempDir,
+}
+
+/// Events of the admin side.
+struct Followed(Stream);
+
+impl Followed {
+    fn wait_for(&mut self, wanted: &str) {
+        let mut text = String::new();
+        while !text.contains(wanted) {
+            let chunk = self.0.chunk().expect("the stream goes on");
+            text.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    }
 }
 
 impl Faulty {
@@ -39,6 +52,21 @@ impl Faulty {
             faults,
             plugins,
         }
+    }
+
+    /// Events of the admin side from now on.
+    fn follow(&self) -> Followed {
+        let line = self
+            .server
+            .wait_for_log(|line| line.contains("admin side on http://"));
+        let (_, address) = line
+            .split_once("admin side on http://")
+            .expect("an address");
+        let mut events = Request::get("/v1/admin/events")
+            .header("x-admin-token", KEY)
+            .begin(address.trim_end_matches(['"', '}']));
+        assert_eq!(events.head().status, 200);
+        Followed(events)
     }
 
     /// Make a task panic, and wait until it has. `provoke` makes the task do something.
@@ -275,6 +303,7 @@ fn feature_z10_an_engine_that_fails_again_and_again_takes_no_requests() {
     let body = json!({"model": "mortise-demo", "prompt": "One", "max_tokens": 8});
     let open = || faulty.server.metric("mortise_engine_circuit_open{");
     assert_eq!(open(), 0.0);
+    let mut events = faulty.follow();
     // The engine's loop panics in each turn until the circuit is open.
     let refused = wait_for(|| {
         std::fs::write(&file, "").expect("write the file of the fault");
@@ -290,7 +319,9 @@ fn feature_z10_an_engine_that_fails_again_and_again_takes_no_requests() {
     assert!(matches!(wait, Some(Ok(1..=31))), "{wait:?}");
     assert!(faulty.server.metric("mortise_engine_circuit_opened_total{") >= 1.0);
     let failed = |line: &str| line.contains("takes no requests for a pause");
-    faulty.server.wait_for_log(failed);
+    let line = faulty.server.wait_for_log(failed);
+    assert!(line.contains("mortise-demo"), "{line}");
+    events.wait_for("\"circuit\":\"open\"");
     // Until a probe has passed, its part is degraded, and only this model is refused: the server stays ready.
     let ready = faulty.server.get("/ready");
     assert_eq!(ready.status(), 200);
@@ -300,6 +331,9 @@ fn feature_z10_an_engine_that_fails_again_and_again_takes_no_requests() {
         faulty.server.post(TEXT, &body).status() == 200
     });
     assert_eq!(open(), 0.0);
+    let again = |line: &str| line.contains("answers again") && line.contains("mortise-demo");
+    faulty.server.wait_for_log(again);
+    events.wait_for("\"circuit\":\"closed\"");
     assert_eq!(faulty.server.get("/ready").json()["checks"]["engine"], "ok");
 }
 

@@ -72,6 +72,12 @@ fn feature_e6_a_conversation_has_the_tokens_that_its_answer_is_charged() {
     let rendered = server.post("/v1/chat/completions/render", &chat).ok();
     assert_eq!(rendered["count"], used);
     assert_eq!(rendered["prompt_token_ids"], counted["tokens"]);
+    let template = &rendered["template"];
+    assert_eq!(template["plugin"], "chat-template", "{template}");
+    assert!(
+        template["version"].is_string() && template["microseconds"].as_u64() > Some(0),
+        "{template}"
+    );
     let prompt = rendered["prompt"].as_str().expect("a prompt");
     assert!(
         prompt.contains("Hello!") && prompt.contains("<|im_start|>"),
@@ -136,6 +142,43 @@ fn feature_e8_sums_of_requests_and_tokens_are_told_as_json() {
         (&json!(3), &json!(6))
     );
     assert!(server.get("/version").ok()["version"].is_string());
+}
+
+#[test]
+fn feature_e8_a_caller_is_told_its_own_sums_of_models_that_it_may_use() {
+    let keys = "[[auth.api_keys]]\nid = \"a\"\nkey = \"key-a\"\ntenant = \"acme\"\n\
+                [[auth.api_keys]]\nid = \"a2\"\nkey = \"key-a2\"\ntenant = \"acme\"\nmodels = [\"other\"]\n\
+                [[auth.api_keys]]\nid = \"b\"\nkey = \"key-b\"\n";
+    let server = Server::scripted("default = \"x\"", keys);
+    let ask = |key: &str| {
+        let body = json!({"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]});
+        let request = Request::post(CHAT, &body).header("authorization", &format!("Bearer {key}"));
+        request.send(server.address()).ok();
+    };
+    let sums = |key: &str| {
+        let request = Request::get("/v1/metrics").header("authorization", &format!("Bearer {key}"));
+        request.send(server.address()).ok()
+    };
+    for key in ["key-a", "key-a", "key-b"] {
+        ask(key);
+    }
+    let told = crate::support::wait_for(|| {
+        let (a, b) = (sums("key-a"), sums("key-b"));
+        match (a["total_requests"].as_u64(), b["total_requests"].as_u64()) {
+            (Some(2), Some(1)) => Ok((a, b)),
+            _ => Err(format!("{a} {b}")),
+        }
+    });
+    for (sums, requests) in [(&told.0, 2), (&told.1, 1)] {
+        assert_eq!(sums["models"]["scripted"]["total_requests"], requests);
+    }
+    // Of the same tenant, and it may not use the model.
+    let other = sums("key-a2");
+    assert_eq!(
+        (&other["total_requests"], &other["models"]),
+        (&json!(0), &json!({}))
+    );
+    assert_eq!(server.get("/v1/metrics").status(), 401);
 }
 
 #[test]

@@ -47,6 +47,7 @@ mod ollama;
 mod open_responses;
 mod operations;
 mod pdf_files;
+mod pgvector;
 mod playground;
 mod prompt_logprobs;
 mod proxy_protocol;

@@ -166,6 +166,35 @@ fn feature_o1_dashboard_and_alerts_ask_for_series_that_there_are() {
 }
 
 #[test]
+fn feature_o7_what_misses_an_objective_is_counted() {
+    let server = Server::scripted("default = \"x\"", "");
+    let route = "route=\"/v1/chat/completions\"";
+    let cases = [
+        ("time_to_first_token", "0.8", "model=\"scripted\""),
+        ("request_duration", "5.0", route),
+    ];
+    for _ in 0..3 {
+        server.post(CHAT, &chat("Hi")).ok();
+    }
+    let rules = repository("examples/deployment/alerts.yml");
+    for (family, bound, label) in cases {
+        let family = format!("mortise_{family}_seconds");
+        // A bucket of each, so that it is told how many were in time.
+        let within = format!("{family}_bucket{{le=\"{bound}\",{label}}}");
+        let all = format!("{family}_count{{{label}}}");
+        let counts = crate::support::wait_for(|| {
+            let counts = (server.metric(&within), server.metric(&all));
+            match counts.1 >= 3.0 {
+                true => Ok(counts),
+                false => Err(format!("{counts:?}")),
+            }
+        });
+        assert!(counts.0 <= counts.1, "{family}: {counts:?}");
+        assert!(rules.contains(&format!("{family}_bucket{{le=\"{bound}\"")));
+    }
+}
+
+#[test]
 fn feature_o1_each_alert_has_an_entry_in_the_runbook_and_leads_to_it() {
     let rules = repository("examples/deployment/alerts.yml");
     let runbook = repository("docs/runbook.md");
@@ -274,7 +303,12 @@ fn feature_o1_metrics_may_be_on_the_admin_side_alone() {
         let address = address.trim_end_matches(['"', '}']);
         let ask = Request::get("/metrics");
         assert_eq!(ask.send(server.address()).status(), main, "{listener}");
-        assert_eq!(server.get("/v1/metrics").status(), main, "{listener}");
+        // What a caller has used itself is no secret to it; figures of all are.
+        assert_eq!(server.get("/v1/metrics").status(), 200, "{listener}");
+        for path in ["stats", "workers", "cache/stats"] {
+            let status = server.get(&format!("/api/v1/llm/{path}")).status();
+            assert_eq!(status, main, "{listener}: {path}");
+        }
         assert_eq!(ask.send(address).status(), 401, "{listener}");
         let ask = ask.header("authorization", "Bearer an admin key of the tests");
         let page = ask.send(address);

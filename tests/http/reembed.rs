@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::killed::rounds;
+use crate::pgvector::in_database;
 use crate::retrieval::{Caller, nobody};
 use crate::support::client::Request;
 use crate::support::postgres::Postgres;
@@ -293,12 +294,21 @@ fn feature_e34_work_that_a_kill_ends_goes_on_and_nothing_is_lost() {
 
 #[test]
 fn feature_e34_servers_that_share_a_store_take_new_vectors_into_use_together() {
-    let Some(postgres) = Postgres::shared() else {
-        return;
-    };
-    let url = postgres.database("reembedded");
-    let shared = format!("[store]\nurl = {url:?}\n");
-    let (one, other) = (server(&shared), server(&shared));
+    if let Some(postgres) = Postgres::shared() {
+        let url = postgres.database("reembedded");
+        take_into_use_together(&format!("[store]\nurl = {url:?}\n"));
+    }
+}
+
+#[test]
+fn feature_e34_servers_that_share_an_index_take_new_vectors_into_use_together() {
+    if let Some(postgres) = Postgres::with_pgvector() {
+        take_into_use_together(&in_database(&postgres.database("reembedded")));
+    }
+}
+
+fn take_into_use_together(shared: &str) {
+    let (one, other) = (server(shared), server(shared));
     let (here, there) = (nobody(&one), nobody(&other));
     let store = store(&here, 2, 150);
     check_model(&there, &store, "last");

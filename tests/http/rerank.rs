@@ -7,7 +7,15 @@ use crate::retrieval::{Caller, nobody};
 use crate::support::client::Response;
 use crate::support::{Server, example};
 
-const RANKERS: [&str; 2] = ["ranker-bert", "ranker-roberta"];
+/// Models, the folders with their references, and the members that hold their scores.
+const RANKERS: [(&str, &str, &str); 6] = [
+    ("ranker-bert", "ranker-bert", "logit"),
+    ("ranker-roberta", "ranker-roberta", "logit"),
+    ("ranker-modern", "ranker-modern", "logit"),
+    ("ranker-qwen3", "ranker-qwen3", "logit"),
+    ("ranker-bert.gguf", "ranker-bert", "direct"),
+    ("ranker-roberta.gguf", "ranker-roberta", "logit"),
+];
 
 fn data(name: &str) -> std::path::PathBuf {
     example::root().join("tests/embeddings/data").join(name)
@@ -18,11 +26,11 @@ fn references(name: &str) -> Vec<Value> {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-/// A model that talks, beside two that score pairs, one that is asked, and one that makes vectors.
+/// A model that talks, beside those that score pairs, one that is asked, and one that makes vectors.
 fn server() -> Server {
     let demo = example::root().join("examples/demo-model/model");
     let mut models = String::new();
-    for name in RANKERS {
+    for (name, ..) in RANKERS {
         models += &format!("[[models]]\nname = \"{name}\"\npath = {:?}\n", data(name));
     }
     models += &format!(
@@ -60,9 +68,9 @@ fn refused(response: &Response, param: &str, said: &str) {
 #[test]
 fn feature_e32_scores_are_those_of_the_head_in_all_shapes() {
     let server = server();
-    for name in RANKERS {
-        for entry in references(&format!("{name}/reference.json")) {
-            let (query, text, logit) = (&entry["query"], &entry["text"], number(&entry["logit"]));
+    for (name, folder, member) in RANKERS {
+        for entry in references(&format!("{folder}/reference.json")) {
+            let (query, text, logit) = (&entry["query"], &entry["text"], number(&entry[member]));
             let tokens = entry["tokens"].as_array().map(Vec::len);
             // Long pairs are cut as the libraries of Hugging Face cut them.
             let cohere = json!({"model": name, "query": query, "documents": [text, "x"]});
@@ -99,7 +107,7 @@ fn feature_e32_scores_are_those_of_the_head_in_all_shapes() {
             );
         }
         // Each pair has its own score, whatever is asked with it.
-        let entries = references(&format!("{name}/reference.json"));
+        let entries = references(&format!("{folder}/reference.json"));
         let texts = |field: &str| {
             entries
                 .iter()
@@ -109,7 +117,7 @@ fn feature_e32_scores_are_those_of_the_head_in_all_shapes() {
         let pairs = json!({"model": name, "text_1": texts("query"), "text_2": texts("text"), "truncate_prompt_tokens": -1});
         let made = server.post("/score", &pairs).ok();
         for (entry, row) in entries.iter().zip(made["data"].as_array().expect("rows")) {
-            close(name, &row["score"], logistic(number(&entry["logit"])), 1e-4);
+            close(name, &row["score"], logistic(number(&entry[member])), 1e-4);
         }
     }
 }

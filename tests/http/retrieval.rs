@@ -48,7 +48,7 @@ impl Caller<'_> {
             .send(&keyed(Request::post(path, body), self.key))
     }
 
-    fn delete(&self, path: &str) -> Response {
+    pub(crate) fn delete(&self, path: &str) -> Response {
         self.server
             .send(&keyed(Request::get(path).method("DELETE"), self.key))
     }

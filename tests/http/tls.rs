@@ -371,7 +371,7 @@ fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn feature_z4_other_machines_are_not_spoken_to_in_the_clear_by_mistake() {
+fn feature_c1_z4_other_machines_are_not_spoken_to_in_the_clear_by_mistake() {
     let (code, told) = refusal(&["--host", "0.0.0.0"]);
     assert_eq!(code, Some(2));
     assert!(

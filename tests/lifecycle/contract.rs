@@ -130,6 +130,21 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("checkSettings", "", one(), 400),
         ("listQueues", "", None, 200),
         ("reloadSettings", "", None, 200),
+        ("listCollections", "", None, 200),
+        ("createCollection", "", Some(json!({"name": "c"})), 400),
+        ("getCollection", "caller a", None, 404),
+        ("deleteCollection", "caller a", None, 404),
+        (
+            "searchCollection",
+            "caller a",
+            Some(json!({"query": "q"})),
+            404,
+        ),
+        ("listCollectionFiles", "caller a", None, 404),
+        ("addCollectionFile", "caller a", one(), 400),
+        ("removeCollectionFile", "caller a", None, 404),
+        ("reembedCollection", "caller a", None, 404),
+        ("keepCollectionVectors", "caller a", None, 404),
     ]
 }
 
@@ -150,9 +165,13 @@ fn feature_e27_answers_of_the_admin_side_are_those_that_its_contract_declares() 
     for (id, name, body, status) in calls() {
         let (path, method, operation) = contract.operation(id);
         let path = path
+            .replace(
+                "{owner}/{id}",
+                &format!("{}/absent", name.replace(' ', "%20")),
+            )
             .replace("{name}", name)
             .replace("{id}", name)
-            .replace("{file}", name);
+            .replace("{file}", &name.replace(' ', "%20"));
         let request = match &body {
             Some(body) => Request::post(&path, body),
             None => Request::get(&path),

@@ -5,7 +5,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::support::until;
-use crate::{Managed, code, said, scripted};
+use crate::{Managed, asked, code, said, scripted};
 
 fn ten(lifecycle: &str) -> Managed {
     let models: Vec<String> = (0..10)
@@ -128,4 +128,57 @@ fn feature_l7_callers_say_how_long_a_model_stays_where_they_may() {
     let refused = generate("brief", json!("soon"));
     assert_eq!(refused.status(), 400);
     assert!(refused.text().contains("keep_alive"), "{}", refused.text());
+}
+
+/// Texts of the reasoning and of the content of a streamed answer, and its error.
+fn streamed(managed: &Managed, model: &str) -> (u16, String, String, Option<Value>) {
+    let mut body = asked(model);
+    body["stream"] = json!(true);
+    let answer = managed.server.post("/v1/chat/completions", &body);
+    let (mut reasoning, mut content, mut error) = (String::new(), String::new(), None);
+    for line in answer.text().lines() {
+        let Some(data) = line.strip_prefix("data: ").filter(|data| *data != "[DONE]") else {
+            continue;
+        };
+        let event: Value = serde_json::from_str(data).expect("JSON");
+        let delta = &event["choices"][0]["delta"];
+        reasoning += delta["reasoning_content"].as_str().unwrap_or_default();
+        content += delta["content"].as_str().unwrap_or_default();
+        error = error.or(event.get("error").cloned());
+    }
+    (answer.status(), reasoning, content, error)
+}
+
+#[test]
+fn feature_b12_streams_tell_of_the_loads_that_they_wait_for_if_so_configured() {
+    let models = scripted("one", "default = \"one\"", "")
+        + &scripted("two", "default = \"two\"", "enabled = false")
+        + "[[models]]\nname = \"broken\"\npath = \"/nowhere\"\nenabled = false\n";
+    let lifecycle =
+        "[lifecycle]\nload_on_demand = true\nmax_loaded_models = 1\nswap_notices = true\n";
+    let managed = Managed::start(&format!("{lifecycle}{models}"));
+    // Who need not wait hears nothing.
+    let told = streamed(&managed, "one");
+    assert_eq!(told, (200, String::new(), "one".to_owned(), None));
+    let (status, reasoning, content, error) = streamed(&managed, "two");
+    assert_eq!((status, content.as_str(), error), (200, "two", None));
+    let expected = [
+        "mortise: `two` is being loaded",
+        "mortise: another model is unloaded",
+        "mortise: `two` is ready",
+    ];
+    assert_eq!(reasoning.lines().collect::<Vec<_>>(), expected);
+    // A whole answer has no place for it, and a refusal keeps its status.
+    assert_eq!(said(&managed.chat("one")), "one");
+    let unknown = streamed(&managed, "three");
+    assert_eq!(unknown.0, 404);
+    let (status, _, content, error) = streamed(&managed, "broken");
+    assert!(status >= 400 || error.is_some(), "{status}");
+    assert_eq!(content, "");
+    let quiet = Managed::start(&format!(
+        "{}{models}",
+        lifecycle.replace("swap_notices = true\n", "")
+    ));
+    let told = streamed(&quiet, "two");
+    assert_eq!(told, (200, String::new(), "two".to_owned(), None));
 }

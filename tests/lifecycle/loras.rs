@@ -203,7 +203,7 @@ fn feature_a4_the_native_dialect_generates_with_a_loaded_adapter() {
 }
 
 #[test]
-fn feature_e22_adapters_come_and_go_while_their_model_serves() {
+fn feature_a3_e22_adapters_come_and_go_while_their_model_serves() {
     let adapted = Adapted::start("");
     let polite = adapted.show("polite");
     assert_eq!(polite["status"], "loaded");
@@ -287,6 +287,88 @@ fn feature_e22_adapters_come_and_go_while_their_model_serves() {
     assert_eq!(list(""), ["polite"]);
     assert_eq!(adapted.managed.row("tiny")["vram_estimate_mib"], before);
     assert_eq!(adapted.answer("tiny:polite", None).0, "tiny:polite");
+}
+
+#[test]
+fn feature_e22_a1_a2_the_native_dialect_lists_loads_and_unloads_adapters() {
+    let adapted = Adapted::start("llm_routes = true\n");
+    let address = adapted.managed.server.address();
+    let get = |path: &str| Request::get(&format!("/api/v1/llm/loras{path}")).send(address);
+    let post = |path: &str, body: &Value| {
+        let request = Request::post(&format!("/api/v1/llm/loras/{path}"), body);
+        request.header("x-admin-token", crate::KEY).send(address)
+    };
+    let listed = |query: &str| {
+        let list = get(query).ok()["loras"].clone();
+        let list = list.as_array().expect("adapters").iter();
+        list.map(|lora| lora["lora_id"].as_str().expect("a name").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(""), ["polite"]);
+    let path = adapted.file("terse.gguf");
+    let terse = json!({"lora_id": "terse", "base_model": "tiny", "path": path});
+    let keyless = Request::post("/api/v1/llm/loras/load", &terse).send(address);
+    assert_eq!(code(&keyless), (401, "UNAUTHORIZED".to_owned()));
+    let loaded = post("load", &terse).ok();
+    assert_eq!(
+        (&loaded["status"], &loaded["slot"], &loaded["base_model"]),
+        (&json!("loaded"), &json!(1), &json!("tiny"))
+    );
+    assert!(loaded["load_time_ms"].is_u64());
+    assert_eq!(listed("?model=tiny&status=loaded"), ["polite", "terse"]);
+    assert_eq!(listed("?model=other"), [""; 0]);
+    adapted.answer("tiny:terse", None);
+    let row = get("/terse?base_model=tiny").ok();
+    assert_eq!((&row["rank"], &row["usage_count"]), (&json!(4), &json!(1)));
+    let modules = json!(["down_proj", "o_proj", "q_proj"]);
+    assert_eq!(
+        (&row["target_modules"], &row["slot"]),
+        (&modules, &json!(1))
+    );
+    assert!(row["loaded_timestamp"].is_string() && row["last_used"].is_string());
+    assert_eq!(row["path"], Value::Null, "paths are for operators");
+    let named = json!({"lora_id": "terse", "base_model": "tiny"});
+    let freed = post("unload", &named).ok();
+    assert_eq!(
+        freed,
+        json!({"lora_id": "terse", "status": "unloaded", "slot_freed": 1})
+    );
+    assert_eq!(listed("?status=available"), ["terse"]);
+    assert_eq!(post("load", &named).ok()["slot"], 1, "its path is known");
+    for (response, expected) in [
+        (get("/absent"), (404, "LORA_NOT_FOUND")),
+        (get("?model=absent"), (404, "MODEL_NOT_FOUND")),
+        (get("?status=old"), (400, "INVALID_PARAMETERS")),
+        (get("?state=loaded"), (400, "INVALID_PARAMETERS")),
+        (
+            post(
+                "unload",
+                &json!({"lora_id": "absent", "base_model": "tiny"}),
+            ),
+            (404, "LORA_NOT_FOUND"),
+        ),
+        (
+            post(
+                "load",
+                &json!({"lora_id": "a", "base_model": "absent", "path": path}),
+            ),
+            (404, "MODEL_NOT_FOUND"),
+        ),
+        (
+            post("load", &json!({"lora_id": "a", "base_model": "tiny"})),
+            (400, "INVALID_PARAMETERS"),
+        ),
+        (
+            post(
+                "load",
+                &json!({"lora_id": "a", "base_model": "tiny", "path": "/absent"}),
+            ),
+            (422, "MODEL_LOAD_FAILED"),
+        ),
+    ] {
+        let (status, found) = code(&response);
+        assert_eq!((status, &*found), expected, "{}", response.text());
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod admin;
 mod aliases;
 mod audit;
+mod collections;
 mod compare;
 mod contract;
 mod demand;
@@ -13,6 +14,7 @@ mod library;
 mod loras;
 mod path;
 mod persist;
+mod profiles;
 mod queues;
 mod random;
 mod release;

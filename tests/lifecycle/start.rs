@@ -1,10 +1,15 @@
 //! The start of a server with several models.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
 
+use crate::support::client::Request;
 use crate::support::{binary, until};
-use crate::{Managed, code, said, scripted};
+use crate::{KEY, Managed, code, said, scripted};
 
 const BAD: &str = "[[models]]\nname = \"bad\"\npath = \"/no/such/folder\"\n";
 
@@ -124,4 +129,48 @@ fn health_is_told_from_the_first_moment() {
     assert!(killed.expect("run kill").success());
     // A signal during the start ends the server properly.
     assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_load_goes_on_when_the_caller_that_asked_for_it_leaves() {
+    // A hub that answers, and refuses, when it is told to.
+    let hub = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let endpoint = format!("http://{}", hub.local_addr().expect("an address"));
+    let (answer, told) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        let _ = told.recv();
+        for connection in hub.incoming() {
+            let mut connection = connection.expect("a connection");
+            let _ = connection.read(&mut [0; 4096]);
+            let _ = connection.write_all(
+                b"HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+            );
+        }
+    });
+    let folder = tempfile::tempdir().expect("make a folder");
+    let far = "[[models]]\nname = \"far\"\nhf = \"lab/far\"\nenabled = false\n";
+    let config = format!("{far}{}", scripted("near", "default = \"n\"", ""));
+    let variables = [
+        ("HF_ENDPOINT", Path::new(&endpoint)),
+        ("HF_HUB_CACHE", folder.path()),
+    ];
+    let managed = Managed::with(&config, &variables);
+    let load = Request::raw("/v1/admin/models/far/load", b"")
+        .header("authorization", &format!("Bearer {KEY}"))
+        .begin(&managed.admin);
+    until("the model is being loaded", || {
+        managed.state("far") == "loading"
+    });
+    drop(load);
+    // The server has seen the end of that connection when it has answered on later ones.
+    for _ in 0..10 {
+        assert_eq!(said(&managed.chat("near")), "n");
+        assert_eq!(managed.state("far"), "loading");
+    }
+    answer.send(()).expect("the hub waits");
+    until("the load has come to its end", || {
+        managed.state("far") == "failed"
+    });
+    let row = managed.row("far");
+    assert!(row["last_error"].is_string(), "{row}");
 }

@@ -4,14 +4,15 @@
 mod corpus;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use corpus::{Named, Walk, byte_level, demo, large, walks};
 use mortise_grammar::engine::{Engine, masks_for};
 use mortise_plugin::{Binding, CallContext, Deadlines, Grammar, Kind, Limits, PluginHost};
 
-/// The grammar plugin of the server, bound to a vocabulary. Nothing is measured here, so a machine
-/// that is busy must not end a call.
-async fn component(named: &Named) -> Grammar {
+/// The grammar plugin of the server, bound to a vocabulary; with instances that begin with the memory of a prepared
+/// one, if wanted. Nothing is measured here, so a machine that is busy must not end a call.
+async fn component(named: &Named, keeps_prepared: bool) -> Grammar {
     let host = PluginHost::new(mortise_plugin::HostConfig::default()).expect("a host");
     let mut plugins = mortise_bundle::plugins().into_iter();
     let component = plugins
@@ -26,6 +27,9 @@ async fn component(named: &Named) -> Grammar {
             mask_ms: 30_000,
             ..Deadlines::default()
         },
+        // New ones come all the time.
+        recycle_after_uses: 2,
+        keep_prepared_from_us: if keeps_prepared { 0 } else { u64::MAX },
         ..Limits::for_kind(Kind::Grammar)
     };
     let binding = Binding {
@@ -34,6 +38,13 @@ async fn component(named: &Named) -> Grammar {
         ..Binding::default()
     };
     let bound = Grammar::bind(&host, &component, binding).await;
+    let kept = || host.stats().iter().any(|stats| stats.image_bytes > 0);
+    let until_kept = tokio::time::timeout(Duration::from_secs(120), async {
+        while keeps_prepared && !kept() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    });
+    until_kept.await.expect("the prepared memory is kept");
     bound.expect("the grammar plugin takes the vocabulary")
 }
 
@@ -69,8 +80,9 @@ async fn compare(grammar: &Grammar, engine: &mut Engine, named: &Named, walk: &W
 #[tokio::test]
 async fn the_component_and_the_engine_allow_the_same_tokens() {
     let mut positions = 0;
-    for named in [byte_level(), demo(), large(20_000)] {
-        let grammar = component(&named).await;
+    let vocabularies = [(byte_level(), false), (demo(), true), (large(20_000), true)];
+    for (named, keeps_prepared) in vocabularies {
+        let grammar = component(&named, keeps_prepared).await;
         let mut engine = Engine::new(&named.to_native()).expect("an engine");
         for walk in walks() {
             positions += compare(&grammar, &mut engine, &named, &walk).await;

@@ -12,6 +12,7 @@ mod quarantine;
 mod retrievers;
 mod surroundings;
 mod swap;
+mod templates;
 mod threats;
 mod tools;
 mod uploads;

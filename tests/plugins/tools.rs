@@ -72,7 +72,7 @@ fn runs(server: &Server, tool: &str, outcome: &str) -> Option<u64> {
 }
 
 #[test]
-fn calls_are_run_and_the_answer_goes_on() {
+fn feature_p6_calls_are_run_and_the_answer_goes_on() {
     let two = calls(&[
         ("calculate", json!({"expression": "6 * 7"})),
         ("calculate", json!({"expression": "1 / 0"})),

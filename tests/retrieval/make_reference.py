@@ -50,8 +50,8 @@ for vector in unit(QUERIES):
     lexical = index.get_scores(tokens(query)).astype(float)
     near = (vectors @ vector).astype(float)
     having = np.where(lexical > 0, lexical, -np.inf)
-    by_words = sorted((at for at in range(DOCUMENTS) if lexical[at] > 0), key=lambda at: (-having[at], at))[:100]
-    by_meaning = sorted(range(DOCUMENTS), key=lambda at: (-near[at], at))[:100]
+    by_words = sorted((at for at in range(DOCUMENTS) if lexical[at] > 0), key=lambda at: (-having[at], at))[:1000]
+    by_meaning = sorted(range(DOCUMENTS), key=lambda at: (-near[at], at))[:1000]
     fused = np.full(DOCUMENTS, -np.inf)
     for ranking in (by_meaning, by_words):
         for rank, at in enumerate(ranking, 1):

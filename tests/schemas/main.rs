@@ -41,7 +41,7 @@ fn feature_p8_the_json_schema_test_suite() {
 }
 
 /// `MORTISE_SCHEMAS` names a folder of files as in `maskbench/data` of guidance-ai/jsonschemabench: a schema with instances
-/// that fit and do not. `MORTISE_SCHEMAS_EACH=N` takes each N-th.
+/// that fit and do not. `MORTISE_SCHEMAS_EACH=N` takes each N-th, `MORTISE_SCHEMAS_GENERATED=N` has N documents of each written.
 #[test]
 fn feature_p8_real_schemas() {
     let Some(folder) = std::env::var_os("MORTISE_SCHEMAS") else {
@@ -49,15 +49,18 @@ fn feature_p8_real_schemas() {
     };
     let each =
         std::env::var("MORTISE_SCHEMAS_EACH").map_or(1, |each| each.parse().expect("a number"));
+    let generated = std::env::var("MORTISE_SCHEMAS_GENERATED")
+        .map_or(0, |count| count.parse().expect("a number"));
     let vocabulary = Vocabulary::bytes();
     let (mut ours, native) = (Ours::new(&vocabulary), Native::new(&vocabulary));
     let (mut table, mut wrong) = (Table::default(), Vec::new());
-    let (mut times, mut native_times) = (Vec::new(), Vec::new());
+    let (mut times, mut native_times, mut slowest) = (Vec::new(), Vec::new(), Vec::new());
     for group in sources::files(Path::new(&folder), each) {
         let mut counts = Counts::default();
         let start = std::time::Instant::now();
         let grammar = ours.compile(&group.schema);
         times.push(start.elapsed());
+        slowest.push((start.elapsed(), group.name.clone()));
         let start = std::time::Instant::now();
         drop(native.compile(&group.schema));
         native_times.push(start.elapsed());
@@ -65,6 +68,8 @@ fn feature_p8_real_schemas() {
             println!("{}: {error}", group.name);
         }
         counts.count(&group, grammar, &native, &mut wrong);
+        let generated = ours.generate(&group.schema, generated);
+        counts.count_generated(&group, &generated, &mut wrong);
         table.add(&group.category, counts);
     }
     println!("{}", table.written());
@@ -78,7 +83,12 @@ fn feature_p8_real_schemas() {
             at(1.0)
         );
     }
+    slowest.sort_unstable();
+    for (time, name) in slowest.iter().rev().take(5) {
+        println!("{name}: compiled in {time:?}");
+    }
     for wrong in &wrong {
         println!("taken: {wrong}");
     }
+    assert!(wrong.is_empty(), "documents are taken that do not fit");
 }

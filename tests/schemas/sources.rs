@@ -73,7 +73,7 @@ pub(crate) fn files(folder: &Path, each: usize) -> impl Iterator<Item = Group> {
             name,
             schema: content["schema"].clone(),
             instances: instances(&content),
-            draft: jsonschema::Draft::Draft202012,
+            draft: jsonschema::Draft::Draft202012.detect(&content["schema"]),
         }
     })
 }

@@ -1,8 +1,9 @@
 //! The playground in a real browser, Debian's Chromium, on the demo model with a tool, on scripted models, and behind a key; and
 //! the page of the admin side. The driver and the judge of accessibility come from npm.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use crate::support::{Server, example, have, kept, model};
@@ -15,6 +16,17 @@ const ADMIN_KEY: &str = "an admin key of the tests";
 const MARKDOWN: &str = "<think>\\nLet me think of 1 < 2.\\n</think>\\n\\n## A title\\n\\nSome **bold** text, a \
     [link](https://example.com/).\\n\\n- one\\n- two & three\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n```rust\\nif \
     a < b { **no** }\\n```\\n";
+
+/// Text of a model that searches in documents once, and cites what it found.
+const FINDER: &str = "default = \"Nothing.\"\nlines = [\n\
+    { when = \"Passages of documents\", say = \"It ends after a year [1].\" },\n\
+    { when = \"zebra\", say = \"<tool_call>\\n{\\\"name\\\": \\\"file_search\\\", \\\"arguments\\\": {\\\"query\\\": \\\"zebra\\\"}}\\n</tool_call>\" },\n]";
+
+/// The demo model's files as a model that makes vectors.
+fn embeds() -> String {
+    let demo = example::root().join("examples/demo-model/model");
+    format!("[[models]]\nname = \"embeds\"\npath = {demo:?}\npooling = \"last\"\n")
+}
 
 /// Models that say what the tests expect. The name of one is markup.
 fn scripted() -> Server {
@@ -38,13 +50,47 @@ fn scripted() -> Server {
                 "hostile <img src=x onerror=globalThis.ran=1>",
                 &format!("default = \"{markup}\""),
             ),
+            of("finder", FINDER),
+            embeds(),
         ]
         .concat(),
     )
 }
 
+/// A hub with the demo model's files as `org/tiny`.
+struct Hub(Child, String);
+
+impl Hub {
+    fn start() -> Self {
+        const SCRIPT: &str = "import pathlib, sys\n\
+            sys.path.insert(0, sys.argv[1])\n\
+            import fake_hub\n\
+            server = fake_hub.serve({p.name: p.read_bytes() for p in pathlib.Path(sys.argv[2]).iterdir()})\n\
+            print(server.server_port, flush=True)\n\
+            server.serve_forever()";
+        let mut child = Command::new("python3")
+            .args(["-B", "-c", SCRIPT])
+            .arg(sources().join("python"))
+            .arg(example::root().join("examples/demo-model/model"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start a hub");
+        let mut port = String::new();
+        let said = child.stdout.take().expect("its output");
+        BufReader::new(said).read_line(&mut port).expect("a port");
+        Self(child, format!("http://127.0.0.1:{}", port.trim()))
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A server with an admin side that keeps an audit log in `folder` and takes plugins, and the address of that side.
-fn managed(folder: &Path) -> (Server, String) {
+fn managed(folder: &Path, more: &str, variables: &[(&str, &Path)]) -> (Server, String) {
     let files = model::byte_level();
     let (log, plugins) = (folder.join("audit.jsonl"), folder.join("plugins"));
     let kept = folder.join("kept.toml");
@@ -54,9 +100,9 @@ fn managed(folder: &Path) -> (Server, String) {
             "[[models]]\nname = \"{name}\"\npath = {files:?}\nbackend = \"scripted\"\n{more}[models.script]\n{script}\n"
         )
     };
-    let server = Server::configured(&format!(
+    let config = format!(
         "[admin]\nport = 0\nkey = {ADMIN_KEY:?}\npersist = {kept:?}\n[audit]\nfile = {log:?}\n\
-         [plugins]\ndir = {plugins:?}\nwatch_ms = 0\nupload = true\n{}{}",
+         [plugins]\ndir = {plugins:?}\nwatch_ms = 0\nupload = true\n{more}{}{}{}",
         of(
             "slow",
             "",
@@ -67,7 +113,9 @@ fn managed(folder: &Path) -> (Server, String) {
             "enabled = false\nreplica_max = 3\n",
             "default = \"I am the other model.\"",
         ),
-    ));
+        embeds(),
+    );
+    let server = Server::configured_with(&config, variables);
     let line = server.wait_for_log(|line| line.contains("admin side on http://"));
     let (_, address) = line.split_once("admin side on ").expect("an address");
     let end = address.find(['"', ' ']).unwrap_or(address.len());
@@ -128,8 +176,13 @@ fn ready() -> bool {
 
 /// Let a Chromium of its own go through tests of the page of the admin side.
 fn drive_admin(tests: &str, more: &[(&str, &str)]) {
+    drive_managed(tests, more, "", &[]);
+}
+
+/// The same with further configuration and variables of the server.
+fn drive_managed(tests: &str, more: &[(&str, &str)], config: &str, variables: &[(&str, &Path)]) {
     let records = tempfile::tempdir().expect("make a folder");
-    let (managed, admin) = managed(records.path());
+    let (managed, admin) = managed(records.path(), config, variables);
     let api = managed.url("/");
     let asked = [
         ("MORTISE_ADMIN_URL", admin.as_str()),
@@ -178,9 +231,59 @@ fn feature_z12_texts_of_models_and_files_stay_texts_in_a_browser() {
 
 #[test]
 fn feature_z13_operators_use_the_page_in_a_browser() {
-    if ready() {
-        drive_admin("admin", &[]);
+    if ready() && have(&["python3"]) {
+        let (hub, library) = (Hub::start(), tempfile::tempdir().expect("make a folder"));
+        let config = format!(
+            "[library]\nfolder = {:?}\nmin_free_mib = 0\n",
+            library.path()
+        );
+        let variables = [("HF_ENDPOINT", Path::new(&hub.1))];
+        drive_managed("admin", &[], &config, &variables);
     }
+}
+
+/// 200 models that are loaded.
+fn many() -> String {
+    let files = model::byte_level();
+    let models = (0..200).map(|at| {
+        format!(
+            "[[models]]\nname = \"model-{at}\"\npath = {files:?}\nbackend = \"scripted\"\n\
+             [models.script]\ndefault = \"And so on. \"\nrepeat = 20\ntoken_delay_ms = 5\n"
+        )
+    });
+    models.collect()
+}
+
+/// A measurement, which prints its figures: `-- --ignored figures_of_the_pages --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn figures_of_the_pages() {
+    if !ready() {
+        return;
+    }
+    let files = model::byte_level();
+    let fast = |name: &str, script: &str| {
+        format!(
+            "[[models]]\nname = \"{name}\"\npath = {files:?}\nbackend = \"scripted\"\n[models.script]\n{script}\n"
+        )
+    };
+    let markdown = "- **one** `two` [three](https://example.com/) four\\n- five\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n";
+    let answers = Server::configured(
+        &[
+            fast("text", "default = \"And so on. \"\nrepeat = 1000"),
+            fast(
+                "markdown",
+                &format!("default = \"{markdown}\"\nrepeat = 110"),
+            ),
+        ]
+        .concat(),
+    );
+    drive_managed(
+        "figures",
+        &[("MORTISE_SCRIPTED_URL", &answers.url("/"))],
+        &many(),
+        &[],
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The official clients of OpenAI (Python and Node), Anthropic and Ollama (Python), and frameworks above them, against
 //! the built server with the demo model; the own test files of OpenAI's and Anthropic's Python clients; the playground
-//! in a browser, commands in a terminal, the book, and packages. What they need is installed below `target/`.
+//! in a browser, commands in a terminal, the book, packages, and a library in an S3 server. What they need is installed below `target/`.
 //!
 //! Without `python3`, `node` or `chromium` the respective test is reported as skipped, by name, and fails if
 //! `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
@@ -9,6 +9,8 @@ mod book;
 mod browser;
 mod chart;
 mod contract;
+mod object_store;
+mod own_node;
 mod own_suites;
 mod packages;
 mod terminal;

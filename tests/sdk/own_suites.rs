@@ -205,7 +205,7 @@ fn check(client: &Client, suite: &Suite, base: &str, variables: &[(&str, String)
 }
 
 /// A server whose models may be uploaded and deleted, and what tests need for that.
-fn with_library(folder: &Path) -> (Server, [(&'static str, String); 3]) {
+pub(crate) fn with_library(folder: &Path) -> (Server, [(&'static str, String); 3]) {
     let key = "an admin key of the tests";
     let model = example::root().join("examples/demo-model/model");
     let server = Server::configured(&format!(

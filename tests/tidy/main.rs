@@ -8,6 +8,7 @@ mod dialects;
 mod files;
 mod functions;
 mod limits;
+mod readers;
 mod rooms;
 mod source;
 mod threats;

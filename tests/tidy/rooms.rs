@@ -146,8 +146,13 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/retrieval",
-        &[],
+        &["mortise-kernels"],
         &["axum", "candle-core", "rusqlite", "tokio", "wasmtime"],
+    ),
+    (
+        "host/search",
+        &["mortise-retrieval", "mortise-store"],
+        &["axum", "candle-core", "rusqlite", "wasmtime"],
     ),
     (
         "host/api",
@@ -155,6 +160,7 @@ const ROOMS: &[Room] = &[
             "mortise-http",
             "mortise-identity",
             "mortise-retrieval",
+            "mortise-search",
             "mortise-service",
             "mortise-store",
             "mortise-trace",
@@ -205,8 +211,13 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/library",
-        &["mortise-hub"],
+        &["mortise-hub", "mortise-object-store"],
         &["axum", "candle-core", "hyper", "wasmtime"],
+    ),
+    (
+        "host/object-store",
+        &[],
+        &["axum", "candle-core", "hyper", "tokio", "wasmtime"],
     ),
     (
         "host/identity",

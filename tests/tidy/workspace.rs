@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{manifest, root, toml_file};
+use crate::{manifest, root, rust_files, toml_file};
 
 #[test]
 fn ci_runs_the_command_that_the_readme_promises() {
@@ -69,6 +69,47 @@ fn panics_unwind_in_the_release_profile() {
     assert_eq!(profile["panic"].as_str(), Some("unwind"));
 }
 
+/// Number of code blocks in doc comments that `cargo test` would compile.
+fn doc_tests(package: &Path) -> usize {
+    let mut files = Vec::new();
+    rust_files(&package.join("src"), &mut files);
+    let texts = files.iter().map(fs::read_to_string);
+    let lines = texts.map(|text| {
+        let text = text.expect("read a source");
+        let fences = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            let comment = line.strip_prefix("///").or(line.strip_prefix("//!"))?;
+            comment.trim_start().strip_prefix("```").map(str::to_owned)
+        });
+        // Every other fence ends a block.
+        let opening = fences.step_by(2);
+        opening
+            .filter(|language| ["", "rust", "no_run", "should_panic"].contains(&language.trim()))
+            .count()
+    });
+    lines.sum()
+}
+
+#[test]
+fn doc_tests_are_looked_for_where_there_are_any() {
+    // Cargo starts rustdoc once for each package that does not say otherwise, code blocks or not.
+    let mut with = Vec::new();
+    for member in members() {
+        let package = root().join(&member);
+        if !package.join("src/lib.rs").exists() {
+            continue;
+        }
+        let looked = manifest(&member)
+            .get("lib")
+            .and_then(|lib| lib.get("doctest")?.as_bool());
+        let found = doc_tests(&package);
+        let told = format!("{member}/Cargo.toml has `doctest = {looked:?}` and {found} doc tests");
+        assert_eq!(looked != Some(false), found > 0, "{told}");
+        with.extend((found > 0).then_some(member));
+    }
+    assert_eq!(with, ["wit/sdk"], "the walk sees doc tests");
+}
+
 /// Packages with their features, as cargo would choose them.
 fn chosen_features(selection: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
@@ -102,7 +143,21 @@ fn running_and_testing_share_what_is_compiled() {
         run.len() > 200 && alone.is_empty(),
         "tests choose other features than these; add theirs to host/bundle/Cargo.toml: {alone:#?}"
     );
+    // A crate that build scripts and the server's own build share by `cargo run`, and no longer by `cargo test`, is built
+    // once more with all that stands on it, wasmtime and most rooms among them.
+    let twice = built_twice(&test);
+    let apart: Vec<_> = twice
+        .iter()
+        .filter(|package| !OF_GENERATORS.contains(package))
+        .collect();
+    assert!(
+        apart.is_empty(),
+        "tests build these with two sets of features; give both tables of host/bundle/Cargo.toml the same: {apart:?}"
+    );
 }
+
+/// What the generators of bindings for C and for Rust stand on, with features of each. None of it is built by `cargo run`.
+const OF_GENERATORS: [&str; 1] = ["wasm-encoder v0.258.3"];
 
 /// Packages for which two builds of one crate are chosen.
 fn built_twice(chosen: &BTreeSet<String>) -> Vec<&str> {
@@ -149,10 +204,8 @@ fn suites(package: &Path) -> Vec<String> {
     suites
 }
 
-#[test]
-fn suites_have_unique_names() {
-    let mut seen = BTreeMap::new();
-    let mut double = Vec::new();
+/// Folders of the workspace's packages.
+fn members() -> Vec<String> {
     let mut packages = [
         "kernels",
         "kernels/cuda",
@@ -168,7 +221,14 @@ fn suites_have_unique_names() {
         let names = entries.map(|entry| entry.expect("read a folder entry").file_name());
         packages.extend(names.map(|name| format!("{folder}/{}", name.to_string_lossy())));
     }
-    for package in packages {
+    packages
+}
+
+#[test]
+fn suites_have_unique_names() {
+    let mut seen = BTreeMap::new();
+    let mut double = Vec::new();
+    for package in members() {
         for suite in suites(&root().join(&package)) {
             if let Some(other) = seen.insert(suite.clone(), package.clone()) {
                 double.push(format!("`{suite}` of {package} and {other}"));
@@ -178,6 +238,6 @@ fn suites_have_unique_names() {
     assert!(seen.len() > 40, "only {} suites were found", seen.len());
     assert!(
         double.is_empty(),
-        "`cargo test --test NAME` and `.ci/beside-load` take a suite by its name: rename one each of {double:?}"
+        "`cargo test --test NAME` and `.ci/lanes` take a suite by its name: rename one each of {double:?}"
     );
 }

@@ -40,7 +40,7 @@ fn told(server: &Server, body: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn remote_b13_answers_are_those_of_the_upstream() {
+fn feature_b13_answers_are_those_of_the_upstream() {
     let call = "<call>look_up {\"name\": \"a b\"}</call>";
     let speaker = speaker(&[("call", call)]);
     let server = behind(&speaker, "");
@@ -114,7 +114,7 @@ fn remote_policies_limits_and_usage_are_those_of_this_server() {
 }
 
 #[test]
-fn remote_b6_streams_are_relayed_as_they_come() {
+fn feature_b6_streams_are_relayed_as_they_come() {
     let (go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let upstream = FakeUpstream::start(move |mut asked| {

@@ -20,7 +20,7 @@ fn nobody() -> String {
 }
 
 #[test]
-fn remote_x6_unreachable_upstreams_are_502_and_then_left_alone() {
+fn feature_x6_unreachable_upstreams_are_502_and_then_left_alone() {
     let server = Server::configured(&remote(&[nobody()], ""));
     let ask = || {
         let answer = server.post(CHAT, &chat("remote", "Hi"));
@@ -42,7 +42,7 @@ fn remote_x6_unreachable_upstreams_are_502_and_then_left_alone() {
 }
 
 #[test]
-fn remote_upstreams_that_recover_are_asked_again() {
+fn feature_z10_remote_upstreams_that_recover_are_asked_again() {
     let well = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&well);
     let upstream = FakeUpstream::start(move |mut asked| match now.load(SeqCst) {
@@ -53,8 +53,12 @@ fn remote_upstreams_that_recover_are_asked_again() {
     let status = || server.post(CHAT, &chat("remote", "Hi")).status();
     assert_eq!(status(), 502);
     until("a pause", || status() == 503);
+    let open = || server.metric("mortise_engine_circuit_open{");
+    assert_eq!(open(), 1.0);
+    assert!(server.metric("mortise_engine_circuit_opened_total{") >= 1.0);
     well.store(true, SeqCst);
     until("an answer", || status() == 200);
+    assert_eq!(open(), 0.0);
     assert_eq!(status(), 200);
 }
 

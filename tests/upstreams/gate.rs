@@ -7,7 +7,7 @@ use crate::support::upstream::FakeUpstream;
 use crate::{CHAT, chat, content, in_front_of};
 
 #[test]
-fn remote_b14_requests_say_that_they_may_leave() {
+fn feature_b14_requests_say_that_they_may_leave() {
     let upstream = FakeUpstream::start(|mut asked| asked.say("Hello"));
     let server = in_front_of(&upstream, "require_allow_remote = true");
     let mut body = chat("remote", "Hi");
@@ -68,7 +68,7 @@ fn remote_settings_that_the_upstream_lacks_are_refused_by_name() {
 }
 
 #[test]
-fn remote_x6_bad_requests_are_answered_here() {
+fn feature_x6_bad_requests_are_answered_here() {
     let upstream = FakeUpstream::start(|mut asked| asked.say("Hello"));
     let server = in_front_of(&upstream, "");
     let status = |request: &Request| server.send(request).status();

@@ -263,6 +263,34 @@ fn leak(ways: Vec<Misbehave>) -> &'static [Misbehave] {
 }
 
 #[test]
+fn feature_x6_streams_that_an_upstream_refuses_have_the_status_of_whole_answers() {
+    let ways = leak(AT_THE_START.iter().map(|(_, way, ..)| *way).collect());
+    let upstream = misbehaving(ways, false);
+    // Fewer failures than a breaker waits for, on each server.
+    let groups = [
+        ["429", "400", "too long", "404"],
+        ["closes", "500", "redirect", "no stream"],
+    ];
+    for group in groups {
+        let mut server = server_for(&upstream);
+        for wanted in group {
+            let number = AT_THE_START.iter().position(|(name, ..)| *name == wanted);
+            let number = number.expect("a way");
+            let (name, _, status, code, words) = AT_THE_START[number];
+            let answer = server.post(CHAT, &streamed("remote", &number.to_string()));
+            let told = answer.text();
+            assert_eq!(answer.status(), status, "{name}: {told}");
+            assert_eq!(answer.json()["error"]["code"], code, "{name}: {told}");
+            assert!(told.contains(words), "{name}: {told}");
+            let retry = if status == 503 { Some("7") } else { None };
+            assert_eq!(answer.header("retry-after"), retry, "{name}");
+        }
+        server.assert_sound();
+    }
+    assert_eq!(upstream.received().len(), 8, "nothing was asked twice");
+}
+
+#[test]
 fn remote_upstreams_that_misbehave_at_the_start_are_errors() {
     let ways = leak(AT_THE_START.iter().map(|(_, way, ..)| *way).collect());
     let upstream = misbehaving(ways, false);

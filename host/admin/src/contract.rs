@@ -4,6 +4,7 @@ use mortise_http::contract::{About, Contract, Operation, document};
 use serde_json::{Value, json};
 
 const SHAPES: &str = include_str!("shapes.ts");
+const COLLECTIONS: &str = include_str!("collections.ts");
 
 const ABOUT: About = About {
     title: "mortise, the admin side",
@@ -18,7 +19,7 @@ pub(crate) fn of_operations(operations: Vec<Operation>, page: &[&str]) -> Result
     let contract = Contract {
         tag: "Admin",
         about: "Models, aliases, plugins, keys and settings.",
-        shapes: &[SHAPES],
+        shapes: &[SHAPES, COLLECTIONS],
         problem: "AdminError",
         asks: false,
         operations,
@@ -334,7 +335,7 @@ pub(crate) fn unload_lora() -> Operation {
 
 pub(crate) fn events() -> Operation {
     let topics = json!({"type": "string", "default": "models"});
-    let about = "Names with commas: models, numbers, requests, plugins, audit.";
+    let about = "Names with commas: models, numbers, requests, plugins, collections, audit.";
     reading(
         "/v1/admin/events",
         "streamEvents",

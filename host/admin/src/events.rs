@@ -1,6 +1,6 @@
 //! Events of a running server as server-sent events: states of models, and what else a reader asks for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,15 +34,17 @@ enum Topic {
     Numbers,
     Requests,
     Plugins,
+    Collections,
     Audit,
 }
 
 impl Topic {
-    const NAMES: [(&'static str, Self); 5] = [
+    const NAMES: [(&'static str, Self); 6] = [
         ("models", Self::Models),
         ("numbers", Self::Numbers),
         ("requests", Self::Requests),
         ("plugins", Self::Plugins),
+        ("collections", Self::Collections),
         ("audit", Self::Audit),
     ];
 }
@@ -61,6 +63,9 @@ pub(crate) async fn stream(
     }
     if let (true, Some(audit)) = (topics.contains(&Topic::Audit), &admin.audit) {
         streams.push(entries(audit.listen()).boxed());
+    }
+    if topics.contains(&Topic::Collections) {
+        streams.push(collections(&admin).boxed());
     }
     let sampled = Sampled::new(&admin, &topics);
     if topics.iter().any(|topic| sampled.shows(*topic)) {
@@ -184,11 +189,37 @@ fn entries(entries: Receiver<Arc<Entry>>) -> impl Stream<Item = Told> {
     })
 }
 
+/// Collections when they have changed.
+fn collections(admin: &Admin) -> impl Stream<Item = Told> + use<> {
+    let documents = Arc::clone(&admin.documents);
+    let mut ticks = interval(EVENT_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let known = Value::Null;
+    stream::unfold(
+        (documents, ticks, known),
+        |(documents, mut ticks, known)| async move {
+            loop {
+                ticks.tick().await;
+                // What cannot be read now is told of when it can be read again.
+                let Ok(now) = documents.watched().await else {
+                    continue;
+                };
+                if now != known {
+                    let told = event("collections", &now);
+                    return Some((Ok(told), (documents, ticks, now)));
+                }
+            }
+        },
+    )
+}
+
 /// Topics that are looked at once an interval. What has not changed is not told again.
 struct Sampled {
     admin: Arc<Admin>,
     topics: Vec<Topic>,
     ticks: Interval,
+    /// Breakers of loaded models that are not closed.
+    circuits: BTreeMap<String, &'static str>,
     requests: Value,
     plugins: Value,
     ready: VecDeque<Event>,
@@ -203,6 +234,7 @@ impl Sampled {
             admin: Arc::clone(admin),
             topics: topics.to_vec(),
             ticks,
+            circuits: BTreeMap::new(),
             requests: Value::Null,
             plugins: Value::Null,
             ready: VecDeque::new(),
@@ -210,11 +242,34 @@ impl Sampled {
     }
 
     fn shows(&self, topic: Topic) -> bool {
-        let sampled = [Topic::Numbers, Topic::Requests, Topic::Plugins];
+        let sampled = [
+            Topic::Models,
+            Topic::Numbers,
+            Topic::Requests,
+            Topic::Plugins,
+        ];
         sampled.contains(&topic) && self.topics.contains(&topic)
     }
 
+    /// Breakers that opened or closed since the last look.
+    fn look_at_circuits(&mut self) {
+        let now = circuits(&self.admin);
+        let before = std::mem::take(&mut self.circuits);
+        let closed = before.keys().filter(|model| !now.contains_key(*model));
+        let closed = closed.map(|model| (model.as_str(), "closed"));
+        let changed = now.iter().map(|(model, state)| (model.as_str(), *state));
+        let changed = changed.filter(|(model, state)| before.get(*model) != Some(state));
+        let told = closed.chain(changed).map(|(model, state)| {
+            event("model.circuit", &json!({"model": model, "circuit": state}))
+        });
+        self.ready.extend(told);
+        self.circuits = now;
+    }
+
     fn look(&mut self) {
+        if self.shows(Topic::Models) {
+            self.look_at_circuits();
+        }
         if self.shows(Topic::Numbers) {
             self.ready
                 .push_back(event("numbers", &numbers(&self.admin)));
@@ -248,6 +303,16 @@ fn samples(sampled: Sampled) -> impl Stream<Item = Told> {
     })
 }
 
+/// Breakers of loaded models that are not closed.
+fn circuits(admin: &Admin) -> BTreeMap<String, &'static str> {
+    let statuses = admin.models.statuses().into_iter();
+    let states = statuses.filter_map(|model| {
+        let state = model.loaded.as_ref()?.load().circuit.name();
+        Some((model.listing.name.clone(), state))
+    });
+    states.filter(|(_, state)| *state != "closed").collect()
+}
+
 /// Figures of the requests, and of each loaded model.
 fn numbers(admin: &Admin) -> Value {
     let mut numbers = watch::figures(&*admin.watch);
@@ -279,8 +344,8 @@ mod tests {
     #[test]
     fn a_query_names_topics_that_there_are() {
         assert_eq!(topics_of("").expect("topics"), [Topic::Models]);
-        let all = topics_of("topics=models,numbers,requests,plugins,audit");
-        assert_eq!(all.expect("topics").len(), 5);
+        let all = topics_of("topics=models,numbers,requests,plugins,collections,audit");
+        assert_eq!(all.expect("topics").len(), 6);
         let encoded = topics_of("topics=numbers%2Caudit").expect("topics");
         assert_eq!(encoded, [Topic::Numbers, Topic::Audit]);
         for wrong in ["topics=", "topics=all", "topic=models", "topics=models&x=1"] {

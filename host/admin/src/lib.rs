@@ -4,6 +4,8 @@
 mod aliases;
 mod audit;
 mod bindings;
+mod collection_contract;
+mod collections;
 mod contract;
 mod discovery;
 mod events;
@@ -49,6 +51,7 @@ use tokio::sync::{Mutex, Semaphore};
 use self::audit::{Requests, ending};
 use self::limits::{MAX_EVENT_STREAMS, MAX_PLUGIN_UPLOADS};
 pub use audit::{Auditor, Entry, Recording, Refusals};
+pub use collections::{Ask, Content, Documents, Telling};
 pub use discovery::Rescan;
 pub use library::{Removal, remove_unloaded};
 pub use persist::{Keep, Kept, KeptBindings};
@@ -81,6 +84,7 @@ pub struct Admin {
     /// Held while a binding changes.
     bindings: Mutex<()>,
     library: Option<Arc<Library>>,
+    documents: Arc<dyn Documents>,
     /// Becomes true when the server takes no new work.
     draining: tokio::sync::watch::Receiver<bool>,
     spending: Option<Spending>,
@@ -104,6 +108,8 @@ pub struct Around {
     pub page: Option<Api>,
     /// Models that come and go over the network; `None`: none do.
     pub library: Option<Arc<Library>>,
+    /// Collections of documents.
+    pub documents: Arc<dyn Documents>,
     /// Becomes true when the server takes no new work.
     pub draining: tokio::sync::watch::Receiver<bool>,
     /// Prices and totals of requests.
@@ -144,6 +150,7 @@ impl Admin {
             plugin_uploads: Arc::new(Semaphore::new(MAX_PLUGIN_UPLOADS)),
             bindings: Mutex::new(()),
             library: around.library,
+            documents: around.documents,
             draining: around.draining,
             spending: around.spending,
             shape,
@@ -208,7 +215,7 @@ pub fn carries_key(headers: &HeaderMap, key: &str) -> bool {
 /// The routes, with one that answers with the document of them all.
 fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
     let document = Arc::clone(document);
-    Routes::default()
+    of_collections(Routes::default())
         .on(contract::document_itself(), move || async move {
             json_response(StatusCode::OK, &document.get())
         })
@@ -271,6 +278,24 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(key_contract::delete_key(), keys::remove)
         .on(key_contract::rotate_key(), keys::rotate)
         .on(key_contract::revoke_key(), keys::revoke)
+}
+
+/// The same with the routes of collections.
+fn of_collections(routes: Routes<Arc<Admin>>) -> Routes<Arc<Admin>> {
+    routes
+        .on(collection_contract::list(), collections::list)
+        .on(collection_contract::create(), collections::create)
+        .on(collection_contract::get(), collections::show)
+        .on(collection_contract::delete(), collections::remove)
+        .on(collection_contract::search(), collections::search)
+        .on(collection_contract::list_files(), collections::files)
+        .on(collection_contract::add_file(), collections::add)
+        .on(collection_contract::detach(), collections::detach)
+        .on(collection_contract::reembed(), collections::reembed)
+        .on(
+            collection_contract::keep_vectors(),
+            collections::keep_vectors,
+        )
 }
 
 /// Routes without a key: the page and its files, which hold no data.

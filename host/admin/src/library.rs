@@ -18,7 +18,12 @@ use crate::models::{self, Name, name_of, read};
 
 /// All models of the library.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
-    let rows: Vec<Value> = admin.library()?.entries().iter().map(entry_row).collect();
+    let library = admin.library()?;
+    let entries = library.entries();
+    let rows: Vec<Value> = entries
+        .iter()
+        .map(|entry| entry_row(library, entry))
+        .collect();
     let body = json!({"object": "list", "data": rows});
     Ok(json_response(StatusCode::OK, &body))
 }
@@ -139,7 +144,8 @@ pub async fn remove_unloaded(
 }
 
 /// A model of the library as answers have it.
-pub(crate) fn entry_row(entry: &Entry) -> Value {
+pub(crate) fn entry_row(library: &Library, entry: &Entry) -> Value {
+    let places = library.places(entry);
     json!({
         "name": entry.name,
         "urn": format!("urn:mortise:model:{}", entry.name),
@@ -149,6 +155,9 @@ pub(crate) fn entry_row(entry: &Entry) -> Value {
         "version": entry.version,
         "description": entry.description,
         "added_at": entry.added_at,
+        "on_disk": places.on_disk,
+        "replication_status": places.replication,
+        "replication_error": places.error,
     })
 }
 
@@ -178,6 +187,7 @@ pub(crate) fn problem(error: LibraryError) -> Problem {
         E::WrongOffset { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
         E::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         E::NoRoom(_) => StatusCode::INSUFFICIENT_STORAGE,
+        E::Store(_) => StatusCode::BAD_GATEWAY,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let code = match &error {

@@ -28,6 +28,7 @@ pub(crate) fn remove_model() -> Operation {
     let summary = "Removes a model that was pulled or uploaded and is not loaded, with its files.";
     Operation::delete("/v1/admin/models/{name}", "removeModel", summary)
         .refuses(TRANSFER)
+        .refuses(&[502])
         .answers(200, "RemovedModel")
 }
 

@@ -1,7 +1,9 @@
 //! A model as the admin API shows it.
 
 use mortise_models::lifecycle::{KvTypeName, LoadOverrides, ModelStatus, Override};
-use mortise_models::{ModelConfig, Quantize};
+use mortise_models::{
+    Capability, ModelConfig, ModelEngine, Quantize, Rendering, RequestDefaults, ScriptKind,
+};
 use serde_json::{Map, Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -30,6 +32,11 @@ pub(crate) fn row(model: &ModelStatus) -> Value {
         "inflight_requests": model.in_flight,
         "queue_depth": load.map_or(0, |load| load.waiting),
         "runtime_inflight": load.map_or(0, |load| load.running),
+        "configured_target_inflight": target(config),
+        "effective_target_inflight": load.and_then(|load| match load.max_running {
+            0 => target(config),
+            places => Some(places),
+        }),
         "usage_count": model.uses,
         "idle_seconds": model.idle.map(|idle| idle.as_secs()),
         "loaded_at_ms": model.loaded_at_ms,
@@ -45,10 +52,64 @@ pub(crate) fn row(model: &ModelStatus) -> Value {
             let capabilities = model.capabilities().into_iter();
             capabilities.map(|capability| capability.name()).collect::<Vec<_>>()
         }),
+        "features": model.loaded.as_ref().map(|model| features(config, &model.capabilities())),
         "definition": definition(config),
         "load_override": model.overrides.as_ref().map(overrides),
         "load_constraints": constraints(config),
+        "load_recommendations": recommendations(config),
     })
+}
+
+/// Requests that the configuration has a model answer at once, if it says so for this model.
+fn target(config: &ModelConfig) -> Option<usize> {
+    let child = config.child.as_ref().map(|child| &child.upstream);
+    match config.upstream.as_ref().or(child) {
+        Some(upstream) => Some(upstream.max_requests),
+        None => config.engine.max_sequences,
+    }
+}
+
+/// Inputs and outputs of a loaded model, in the words of a form.
+fn features(config: &ModelConfig, capabilities: &[Capability]) -> Value {
+    let child = config.child.as_ref().map(|child| &child.upstream);
+    let elsewhere = config.upstream.as_ref().or(child);
+    let passed = elsewhere.is_some_and(|upstream| upstream.rendering == Rendering::Upstream);
+    let says = config.script.as_ref();
+    let says = says.is_some_and(|script| script.kind == ScriptKind::Conversation);
+    let generates = capabilities.contains(&Capability::Generate);
+    let (modalities, formats): (&[&str], &[&str]) = match (generates, passed, says) {
+        (false, _, _) => (&["text"], &[]),
+        (true, true, _) => (&["text", "image"], &["text", "json_object", "json_schema"]),
+        (true, false, true) => (&["text"], &["text"]),
+        (true, false, false) => (&["text"], &["text", "json_object", "json_schema"]),
+    };
+    let modes: &[&str] = match generates && !says {
+        true => &["default", "enabled", "disabled"],
+        false => &[],
+    };
+    json!({
+        "modalities": modalities,
+        "file_inputs": [],
+        "multi_turn": generates,
+        "thinking_modes": modes,
+        "response_formats": formats,
+    })
+}
+
+/// Settings of a load that go well together, each with what it gives and costs.
+fn recommendations(config: &ModelConfig) -> Value {
+    if config.upstream.is_some() || config.child.is_some() || config.script.is_some() {
+        return json!([]);
+    }
+    json!([
+        {"settings": {"kv_type": "f32"}, "note": "exact: keys and values as they were computed"},
+        {"settings": {"kv_type": "bf16"}, "note": "half of the memory of f32 for keys and values, with its range"},
+        {"settings": {"kv_type": "q8_0"}, "note": "little more than a quarter of the memory of f32 for keys and values"},
+        {
+            "settings": {"quantize": "q8_0", "kv_type": "q8_0"},
+            "note": "half of the memory of bf16 for weights that the files have in full precision, and less for keys and values",
+        },
+    ])
 }
 
 fn backend(config: &ModelConfig) -> &'static str {
@@ -69,11 +130,41 @@ fn definition(config: &ModelConfig) -> Value {
         "group": config.child.as_ref().and_then(|child| child.group.as_ref()),
         "quantize": config.quantize.map(Quantize::name),
         "draft_model": config.draft.as_ref().map(|draft| &draft.name),
+        "engine": engine(&config.engine),
+        "defaults": defaults(&config.defaults),
         "loras": config.loras.iter().map(|lora| &lora.name).collect::<Vec<_>>(),
         "load_on_demand": config.lifecycle.load_on_demand,
         "idle_timeout_seconds": config.lifecycle.idle_timeout.map(|timeout| {
             timeout.map_or(0, |timeout| timeout.as_secs())
         }),
+    })
+}
+
+/// The engine's settings of this model: what is as for all is null.
+fn engine(engine: &ModelEngine) -> Value {
+    let kv_type = KvTypeName::ALL
+        .into_iter()
+        .find(|name| Some((*name).into()) == engine.kv_type);
+    json!({
+        "device": engine.device.map(|device| device.to_string()),
+        "max_context": engine.max_context,
+        "kv_type": kv_type.map(KvTypeName::name),
+        "kv_cache_mib": engine.kv_cache_bytes.map(|bytes| bytes >> 20),
+        "max_batch": engine.max_sequences,
+        "prefix_cache": engine.prefix_cache,
+    })
+}
+
+/// Values for requests to this model that say nothing: what is as for all is null.
+fn defaults(defaults: &RequestDefaults) -> Value {
+    json!({
+        "temperature": defaults.temperature,
+        "top_p": defaults.top_p,
+        "top_k": defaults.top_k,
+        "min_p": defaults.min_p,
+        "repetition_penalty": defaults.repetition_penalty,
+        "max_tokens": defaults.max_tokens,
+        "template_arguments": defaults.template_arguments.members(),
     })
 }
 

@@ -31,6 +31,10 @@ type ModelRow = {
   inflight_requests: integer;
   queue_depth: integer;
   runtime_inflight: integer;
+  /** Requests that are answered at once, if the configuration says so for this model. */
+  configured_target_inflight: integer | null;
+  /** The same as the loaded runtime has it. */
+  effective_target_inflight: integer | null;
   usage_count: integer;
   idle_seconds: integer | null;
   loaded_at_ms: integer | null;
@@ -43,6 +47,14 @@ type ModelRow = {
   architecture: string | null;
   context_length: integer | null;
   capabilities: string[] | null;
+  /** Inputs and outputs, once it is loaded. */
+  features: {
+    modalities: string[];
+    file_inputs: string[];
+    multi_turn: boolean;
+    thinking_modes: string[];
+    response_formats: string[];
+  } | null;
   /** The model as the configuration has it. */
   definition: {
     path: string | null;
@@ -51,6 +63,25 @@ type ModelRow = {
     group: string | null;
     quantize: string | null;
     draft_model: string | null;
+    /** The engine of this model; null where it is as for all. */
+    engine: {
+      device: string | null;
+      max_context: integer | null;
+      kv_type: string | null;
+      kv_cache_mib: integer | null;
+      max_batch: integer | null;
+      prefix_cache: boolean | null;
+    };
+    /** Values for requests that say nothing; null where they are as for all. */
+    defaults: {
+      temperature: number | null;
+      top_p: number | null;
+      top_k: integer | null;
+      min_p: number | null;
+      repetition_penalty: number | null;
+      max_tokens: integer | null;
+      template_arguments: object;
+    };
     loras: string[];
     load_on_demand: boolean | null;
     idle_timeout_seconds: integer | null;
@@ -59,6 +90,8 @@ type ModelRow = {
   load_override: object | null;
   /** What the settings of a load may be, from which a form can be made. */
   load_constraints: object;
+  /** Settings of a load that go well together. */
+  load_recommendations: { settings: object; note: string }[];
 };
 
 type ModelRows = { object: "list"; data: ModelRow[] };
@@ -346,6 +379,8 @@ type PluginNumbers = {
     suspended: integer;
     suspensions: integer;
     memory_peak_bytes: integer;
+    image_bytes: integer;
+    prepared_anew: string | null;
     calls: integer;
     seconds: number;
     faults: { [fault: string]: integer };
@@ -357,6 +392,7 @@ type AdminEvent =
   | Numbers
   | RequestRows
   | PluginNumbers
+  | CollectionRows
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
   | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
   | PullRow
@@ -429,6 +465,12 @@ type LibraryRow = {
   version: string | null;
   description: string | null;
   added_at: integer;
+  /** Its files are on the disk of this server; else they come from the object store when the model is loaded. */
+  on_disk: boolean;
+  /** `local` without an object store. */
+  replication_status: "local" | "pending" | "replicated" | "failed";
+  /** Failure of the last attempt to copy it to the object store, which is made again. */
+  replication_error: string | null;
 };
 
 type LibraryRows = { object: "list"; data: LibraryRow[] };
@@ -452,7 +494,6 @@ type PullRows = { object: "list"; data: PullRow[] };
 
 type UploadedModel = LibraryRow & {
   upload_time_ms: integer | null;
-  replication_status: "local";
   shards_replicated: integer;
   total_shards: integer;
 };

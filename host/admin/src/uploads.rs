@@ -66,7 +66,7 @@ pub(crate) async fn ingest(
     let name = form.model_id.ok_or_else(|| missing("model_id"))?;
     let receiving = form.receiving.ok_or_else(|| missing("file"))?;
     let entry = receiving.finish(&name, form.about).await.map_err(problem)?;
-    Ok(kept(&entry, Some(began)))
+    Ok(kept(library, &entry, Some(began)))
 }
 
 impl Form {
@@ -131,12 +131,11 @@ impl Form {
 }
 
 /// Answer of an upload that is complete.
-fn kept(entry: &Entry, began: Option<Instant>) -> Response {
-    let mut body = entry_row(entry);
+fn kept(library: &Library, entry: &Entry, began: Option<Instant>) -> Response {
+    let mut body = entry_row(library, entry);
     let began = began.map(|began| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     body["upload_time_ms"] = json!(began);
-    // One server keeps a model, as a whole.
-    body["replication_status"] = json!("local");
+    // A server keeps a model as a whole.
     body["shards_replicated"] = json!(1);
     body["total_shards"] = json!(1);
     let mut response = json_response(StatusCode::CREATED, &body);
@@ -200,7 +199,7 @@ pub(crate) async fn append(
     take_chunk(&admin, &mut appending, body).await?;
     let (status, entry) = appending.finish().await.map_err(problem)?;
     Ok(match entry {
-        Some(entry) => kept(&entry, None),
+        Some(entry) => kept(library, &entry, None),
         None => standing(StatusCode::ACCEPTED, &status),
     })
 }

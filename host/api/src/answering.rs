@@ -46,10 +46,14 @@ impl Answering {
     /// The next event. Nothing follows `Completed` and `Failed`. A call that is dropped before it
     /// returns loses nothing.
     pub(crate) async fn next(&mut self) -> Event {
+        if *self.abort.borrow() {
+            return self.answer.abort(ServiceError::Stopping);
+        }
+        // An event that is there needs no wait for what might come before it.
         let event = tokio::select! {
             biased;
-            _ = self.abort.wait_for(|abort| *abort) => Err(ServiceError::Stopping),
             event = self.answer.next() => Ok(event),
+            _ = self.abort.wait_for(|abort| *abort) => Err(ServiceError::Stopping),
             end = self.limits.passed() => Err(match end {
                 WaitEnd::Client => ServiceError::ClientTimeout,
                 WaitEnd::Queue => ServiceError::QueueTimeout,

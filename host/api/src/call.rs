@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use mortise_http::Context;
-use mortise_service::{Call, Granted, Principal};
+use mortise_service::{Admission, Call, Granted, Principal, account_of};
 
 /// Facts of a request that the server itself makes, as [`mortise_http::Own`] carries them.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +19,13 @@ pub(crate) struct OwnCall {
 pub(crate) fn record_principal(context: &Context, principal: &Principal) {
     let (subject, tenant) = (&principal.subject, principal.tenant.as_deref());
     context.record.principal(subject, tenant, &principal.labels);
+    context.record.counts_for(account_of(principal));
+}
+
+/// Tell the access record of a request which model it is about, and who asks.
+pub(crate) fn record_admitted(context: &Context, model: &str, admission: &Admission) {
+    context.record.answers(model);
+    record_principal(context, &admission.allowance().principal);
 }
 
 /// The request behind `context` as a call of a route.

@@ -6,7 +6,7 @@ use mortise_service::{
     Admission, EmbeddingRequest, Embeddings, FinishReason, Outcome, ScoreRequest, Scores, Usage,
 };
 
-use crate::call::{call_of, record_principal};
+use crate::call::{call_of, record_admitted};
 use crate::problem::problem_of;
 use crate::receive::wait_limits;
 use crate::state::ApiState;
@@ -53,11 +53,9 @@ pub(crate) async fn score(
 
 /// Note an answer in the access record.
 fn note(context: &Context, model: &str, admission: &Admission, usage: Usage) {
-    let record = &context.record;
-    record.answers(model);
-    record_principal(context, &admission.allowance().principal);
+    record_admitted(context, model, admission);
     let done = Outcome::Finished(FinishReason::Stop);
-    record.answered(AnswerRecord {
+    context.record.answered(AnswerRecord {
         prompt_tokens: usage.prompt_tokens,
         finish: "stop",
         cost_micros: admission.cost_micros(usage, done),

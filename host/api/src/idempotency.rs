@@ -46,10 +46,11 @@ const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 const STREAMED: [&[u8]; 2] = [b"text/event-stream", b"application/x-ndjson"];
 
 /// Headers that are kept with an answer.
-const KEPT: [&str; 4] = [
+const KEPT: [&str; 5] = [
     "content-type",
     "cache-control",
     "x-accel-buffering",
+    "x-mortise-advice",
     "x-mortise-ignored",
 ];
 

@@ -30,7 +30,7 @@ mod hints;
 mod idempotency;
 mod ids;
 mod ignored;
-mod indexes;
+mod labels;
 mod library;
 mod library_access;
 mod limits;
@@ -49,8 +49,11 @@ mod stream;
 mod sunset;
 mod unsupported;
 
-pub use collections::{Collections, SearchTool, resume as resume_collections};
+pub use collections::{
+    Collections, SearchTool, index_of, prepare as prepare_collections, resume as resume_collections,
+};
 pub use library::{LibraryAccess, ModelLibrary, PullStep};
 pub use retention::Retention;
 pub use state::ApiState;
 pub use unsupported::Unsupported;
+pub use vector_stores::{AllCollections, Question};

@@ -7,8 +7,8 @@ use mortise_service::limits::MAX_JSON_DEPTH;
 /// Most prompts in one completion request.
 pub(crate) const MAX_PROMPTS: usize = 32;
 
-/// Bytes of all indexes in memory. Those that were not searched for longest are given up first.
-pub(crate) const MAX_INDEX_BYTES: usize = 1024 * 1024 * 1024;
+/// Bytes of the `metadata` of a request, as JSON.
+pub(crate) const MAX_METADATA_BYTES: usize = 16 * 1024;
 
 /// Vector stores that one request searches in.
 pub(crate) const MAX_SEARCHED_STORES: usize = 8;
@@ -59,6 +59,9 @@ pub(crate) const MAX_UPLOAD_TIME: Duration = Duration::from_secs(1800);
 
 /// Characters of the name of a file.
 pub(crate) const MAX_FILE_NAME: usize = 255;
+
+/// Collections of all callers that operators are shown; of more, the number is told.
+pub(crate) const MAX_LISTED_COLLECTIONS: usize = 1000;
 
 /// Bytes of a field of an upload, beside its file.
 pub(crate) const MAX_FIELD_BYTES: usize = 256;

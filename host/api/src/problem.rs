@@ -244,6 +244,16 @@ mod tests {
     }
 
     #[test]
+    fn feature_x4_a_model_that_was_unloaded_meanwhile_may_be_asked_again() {
+        let gone = LifecycleError::Unloaded("m".to_owned());
+        let problem = problem_of(ServiceError::Model(gone));
+        assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(problem.code, "model_unloaded");
+        let retry = |(name, _): &(_, _)| *name == "retry-after";
+        assert!(problem.headers.iter().any(retry));
+    }
+
+    #[test]
     fn breakdowns_quote_nothing_of_the_plugin() {
         let words = || "at src/vault.rs:7: the password is hunter2".to_owned();
         let faults = [

@@ -8,7 +8,7 @@ use mortise_http::{Context, Owner, Problem, Reservation, WaitLimits, read_object
 use mortise_service::{EncodedPrompt, Request};
 use serde_json::{Map, Value};
 
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
@@ -70,7 +70,7 @@ pub(crate) async fn encode_prompt(
         encoded.map_err(problem_of)
     };
     let prompt = limits.bound(encoding).await?;
-    context.record.answers(&prompt.model);
+    record_admitted(context, &prompt.model, &prompt.admission);
     Ok(prompt)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use mortise_http::{Context, Problem, Reservation};
-use mortise_service::{CacheUse, Request, RequestFields, Service};
+use mortise_service::{CacheUse, Request, RequestFields, Service, sampling_advice};
 
 use crate::answering::Answering;
 use crate::call::{call_of, record_principal};
@@ -28,6 +28,9 @@ pub(crate) struct Started {
 /// Header that tells whether an answer was made before, where the cache of answers was asked.
 const CACHE_HEADER: &str = "x-mortise-cache";
 
+/// Header that tells of sampling parameters that do not go together.
+const ADVICE_HEADER: &str = "x-mortise-advice";
+
 /// Header with the place of a request in the queue of its model, 1 for the next that is taken.
 const QUEUE_HEADER: &str = "x-queue-position";
 
@@ -42,6 +45,7 @@ pub(crate) async fn start(
     prompts: Vec<RequestFields>,
 ) -> Result<Started, Problem> {
     let limits = wait_limits(state, context, &parts.headers)?;
+    let advice = prompts.iter().find_map(sampling_advice);
     let starting = async {
         let mut requests = Vec::with_capacity(prompts.len());
         for fields in prompts {
@@ -56,30 +60,32 @@ pub(crate) async fn start(
         let answer = state.service.start_all(call, requests).await;
         answer.map_err(problem_of)
     };
-    let answer = limits.bound(starting).await?;
+    let mut answer = limits.bound(starting).await?;
     drop(reserved);
     context.record.answers(answer.model());
     if let Some(principal) = answer.principal() {
         record_principal(context, principal);
     }
+    let refused = answer.refusal();
     let active = state.active.enter(answer.model(), &context.id);
     let came = answer.cache();
     let mut headers = answer.headers().to_vec();
     headers.extend(came.map(|came| (CACHE_HEADER.to_owned(), came.name().to_owned())));
+    headers.extend(advice.map(|advice| (ADVICE_HEADER.to_owned(), advice.to_owned())));
     headers.extend(sunset::header_of(&state.service, answer.model()));
     headers.extend(place_in_queue(&state.service, answer.model()));
-    Ok(Started {
-        model: answer.model().to_owned(),
-        headers,
-        cache_hit: came == Some(CacheUse::Hit),
-        answering: Answering::new(
-            answer,
-            Arc::clone(&context.record),
-            state.http.cut.clone(),
-            limits,
-            active,
-        ),
-    })
+    let (record, cut) = (Arc::clone(&context.record), state.http.cut.clone());
+    let model = answer.model().to_owned();
+    let answering = Answering::new(answer, record, cut, limits, active);
+    match refused {
+        Some(error) => Err(answering.failed(error)),
+        None => Ok(Started {
+            model,
+            headers,
+            cache_hit: came == Some(CacheUse::Hit),
+            answering,
+        }),
+    }
 }
 
 /// The place in a model's queue at which a request has just come, if the model's batch is full.

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use mortise_http::{BodyBudget, HttpState};
+use mortise_search::SearchIndex;
 use mortise_service::{DocumentReader, Service};
 use mortise_store::Store;
 
 use crate::active::ActiveRequests;
 use crate::executions::Executions;
 use crate::held::HeldFiles;
-use crate::indexes::Indexes;
 use crate::library::ModelLibrary;
 use crate::limits::MAX_RECORDED_BYTES;
 use crate::live::LiveAnswers;
@@ -47,20 +47,20 @@ pub struct ApiState {
     pub(crate) recordings: Arc<BodyBudget>,
     /// Files that are in use.
     pub(crate) files: HeldFiles,
-    /// Indexes of the collections that are searched.
-    pub(crate) indexes: Indexes,
+    /// Index of the collections.
+    pub(crate) index: Box<dyn SearchIndex>,
     /// Requests that are being answered.
     pub(crate) active: ActiveRequests,
 }
 
 impl ApiState {
-    /// State of a server that has just started.
+    /// State of a server that has just started, with the index of the collections that are in its store.
     pub fn new(
         service: Arc<Service>,
         http: Arc<HttpState>,
         unsupported: Unsupported,
         keep_alive: bool,
-        store: Arc<dyn Store>,
+        (store, index): (Arc<dyn Store>, Box<dyn SearchIndex>),
         retention: Retention,
         max_file_bytes: u64,
     ) -> Self {
@@ -79,7 +79,7 @@ impl ApiState {
             live: LiveAnswers::default(),
             recordings: BodyBudget::new(MAX_RECORDED_BYTES),
             files: HeldFiles::default(),
-            indexes: Indexes::default(),
+            index,
             active: ActiveRequests::default(),
         }
     }

@@ -26,9 +26,6 @@ pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
         bail!("`{}` is there already; choose another name", args.name);
     }
     let kind = args.kind.as_str();
-    if sources(args.kind, args.lang).is_empty() {
-        bail!("there is no project of a {kind} in this language yet; choose --lang rust");
-    }
     let own = of_language(args.lang).iter().chain(of_kind(args.kind));
     for (path, text) in own.chain(sources(args.kind, args.lang)) {
         let text = text.replace(NAME, &args.name).replace(KIND, kind);

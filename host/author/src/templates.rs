@@ -227,12 +227,16 @@ macro_rules! rust {
 }
 
 macro_rules! c {
-    ($kind:literal, $header:literal, $glue:literal $(, $own:literal)?) => {
+    ($kind:literal, $header:literal, $glue:literal $(, $own:literal)? $(; $more:literal)*) => {
         &[
             $((
                 $own,
                 include_str!(concat!("../templates/c/", $kind, "/", $own)),
             ),)?
+            $((
+                concat!("wit/", $more),
+                include_str!(concat!("../../../wit/c/", $kind, "/", $more)),
+            ),)*
             (
                 "plugin.c",
                 include_str!(concat!("../templates/c/", $kind, "/plugin.c")),
@@ -264,8 +268,13 @@ pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [File] {
         )],
         (Language::Rust, Kind::Retriever) => rust!("retriever"),
         (Language::Python, Kind::Retriever) => source!("python", "retriever": "plugin.py"),
-        // `project::make` says so.
-        (Language::C, Kind::Guardrail) | (Language::C | Language::Js, Kind::Retriever) => &[],
+        (Language::C, Kind::Guardrail) => {
+            c!("guardrail", "guardrail_plugin.h", "guardrail_plugin.c")
+        }
+        (Language::C, Kind::Retriever) => {
+            c!("retriever", "retriever_plugin.h", "retriever_plugin.c")
+        }
+        (Language::Js, Kind::Retriever) => source!("js", "retriever": "plugin.js"),
         (Language::C, Kind::Policy) => {
             c!("policy", "policy_plugin.h", "policy_plugin.c")
         }
@@ -278,7 +287,9 @@ pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [File] {
             "output-parser",
             "output_parser_plugin.h",
             "output_parser_plugin.c",
-            "format.h"
+            "format.h";
+            "reasoning/reasoning_marks.h";
+            "reasoning/reasoning_marks.c"
         ),
         (Language::C, Kind::Tool) => c!("tool", "tool_plugin.h", "tool_plugin.c"),
         (Language::C, Kind::Grammar) => {

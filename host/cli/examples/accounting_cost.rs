@@ -3,16 +3,21 @@
 //! the least: the same calls for a caller without limits, and one exchange with the server.
 //!
 //! `cargo run --release -p mortise --example accounting_cost`
+//!
+//! `accounting_cost instructions PART N [LIMITS]` makes N calls of a part (`identify`, `authorize` or `account`) for a caller with
+//! `none`, `three` or `six` limits, and prints nothing: what a call costs in instructions is the difference of two runs by their
+//! numbers of calls, under `valgrind --tool=callgrind`, which counts the same whatever else the machine does.
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_plugin::{
-    Binding, CallContext, Decision, Facts, Finish, HostConfig, Kind, Ledger, PluginHost, Policy,
-    RateCounters, UsageReport,
+    Binding, CallContext, ComponentSource, Decision, Facts, Finish, HostConfig, Kind, Ledger,
+    PluginHost, Policy, RateCounters, UsageReport,
 };
 use mortise_test_support::valkey::Valkey as Server;
 use mortise_valkey::{Authorities, SharedCounters, Valkey, ValkeyConfig, WhenLost};
@@ -25,17 +30,28 @@ const TERMS: [(&str, &str); 3] = [
     ("no limits", ""),
     (
         "three limits",
-        r#""requests_per_minute": 1000000000, "tokens_per_minute": 1000000000000, "max_concurrent": 1000"#,
+        r#""requests_per_minute": 1000000000, "tokens_per_minute": 1000000000000, "max_concurrent": 1000000"#,
     ),
     (
         "six limits",
         r#""requests_per_second": 1000000000, "requests_per_minute": 1000000000, "requests_per_day": 1000000000,
-           "tokens_per_minute": 1000000000000, "tokens_per_day": 1000000000000, "max_concurrent": 1000"#,
+           "tokens_per_minute": 1000000000000, "tokens_per_day": 1000000000000, "max_concurrent": 1000000"#,
     ),
 ];
 
+/// Terms by their names as arguments.
+const NAMED: [&str; 3] = ["none", "three", "six"];
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["instructions", part, calls, limits @ ..] = &arguments[..] {
+        let limits = limits.first().unwrap_or(&"three");
+        let at = NAMED.iter().position(|name| name == limits);
+        let (_, terms) = TERMS[at.ok_or("limits are none, three or six")?];
+        return repeat(part, calls.parse()?, terms).await;
+    }
     println!(
         "| counters, terms | before the answer: p50 | p99 | after it: p50 | p99 |\n|---|---|---|---|---|"
     );
@@ -93,14 +109,42 @@ fn pings(server: &Server) -> Result<String, Box<dyn Error>> {
     Ok(format!("{p50} µs | {p99} µs"))
 }
 
-async fn measure(
-    name: &str,
-    terms: &str,
+/// Make so many calls of one part.
+async fn repeat(part: &str, calls: usize, terms: &str) -> Result<(), Box<dyn Error>> {
+    let cache = std::env::temp_dir().join("mortise-accounting-cost");
+    let policy = policy(Arc::new(Ledger::new()), Some(cache)).await?;
+    let context = CallContext::new("cost");
+    let Decision::Allow(allowance) = policy.authorize(&context, facts(terms)).await? else {
+        return Err("the policy refused".into());
+    };
+    for _ in 0..calls {
+        match part {
+            "identify" => drop(policy.identify(&context, facts(terms)).await?),
+            "authorize" => drop(policy.authorize(&context, facts(terms)).await?),
+            "account" => {
+                policy
+                    .account(&context, usage(allowance.lease.clone()))
+                    .await?
+            }
+            _ => return Err("parts are identify, authorize and account".into()),
+        }
+    }
+    Ok(())
+}
+
+/// `cache` keeps machine code that is not embedded.
+async fn policy(
     ledger: Arc<dyn RateCounters>,
-) -> Result<(), Box<dyn Error>> {
-    let host = PluginHost::new(HostConfig::default())?;
+    cache: Option<PathBuf>,
+) -> Result<Policy, Box<dyn Error>> {
+    let host = PluginHost::new(HostConfig {
+        cache_dir: cache,
+        ..HostConfig::default()
+    })?;
     let mut policy = None;
-    for source in mortise_bundle::plugins() {
+    // Others would be compiled where the embedded machine code is of another processor, as under valgrind.
+    let is_policy = |source: &ComponentSource| matches!(source, ComponentSource::Embedded { name, .. } if name.contains("policy"));
+    for source in mortise_bundle::plugins().into_iter().filter(is_policy) {
         let component = host.load(source)?;
         if component.kinds() == [Kind::Policy] {
             policy = Some(component);
@@ -111,7 +155,15 @@ async fn measure(
         ledger,
         ..Binding::default()
     };
-    let policy = Policy::bind(&host, &component, binding).await?;
+    Ok(Policy::bind(&host, &component, binding).await?)
+}
+
+async fn measure(
+    name: &str,
+    terms: &str,
+    ledger: Arc<dyn RateCounters>,
+) -> Result<(), Box<dyn Error>> {
+    let policy = policy(ledger, None).await?;
     let context = CallContext::new("cost");
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for _ in 0..WARM_UP + CALLS {

@@ -79,7 +79,7 @@ async fn run(mut config: Config, source: ConfigSource, mut arrival: Arrival) -> 
     if let Some(known) = &known {
         config.models = known.scan().await?.models;
     }
-    let models = start::model_manager(&config);
+    let models = start::model_manager(&config, library.clone());
     let startup = starting(&models, door.address);
     let surroundings = Surroundings {
         address: door.address,

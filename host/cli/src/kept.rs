@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mortise_config::{AuditConfig, StateConfig};
-use mortise_store::{PostgresStore, SqliteStore, Store, TracedStore};
+use mortise_config::{AuditConfig, IndexHome, StateConfig};
+use mortise_store::{Passages, PostgresStore, SqliteStore, Store, TracedStore};
 use mortise_valkey::ValkeyConfig;
 
 use crate::audit::Audit;
@@ -14,6 +14,8 @@ use crate::start_times::timed;
 /// The store, the audit log, and where they lie.
 pub(crate) struct Kept {
     pub(crate) store: Arc<dyn Store>,
+    /// Index of documents in the database of the store, if it is to be there.
+    pub(crate) passages: Option<Passages>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) counters: Arc<KeptCounters>,
     /// Folders in which something is kept.
@@ -24,15 +26,20 @@ impl Kept {
     /// Open them.
     pub(crate) async fn open(
         state: &StateConfig,
+        index: IndexHome,
         audit: AuditConfig,
         valkey: Option<ValkeyConfig>,
     ) -> anyhow::Result<Self> {
         let files = [state.store.path.as_deref(), audit.file.as_deref()];
         let folders = files.into_iter().flatten().map(folder_of).collect();
         let outlives = state.outlives();
+        let mut passages = None;
         let store: Arc<dyn Store> = match &state.database {
             Some(database) => {
                 let store = timed("store", PostgresStore::open(database)).await?;
+                if index == IndexHome::Pgvector {
+                    passages = Some(timed("index", store.passages(database)).await?);
+                }
                 Arc::new(TracedStore::new(store, "postgresql"))
             }
             None => {
@@ -46,6 +53,7 @@ impl Kept {
         let counters = timed("counters", counters).await?;
         Ok(Self {
             store,
+            passages,
             audit,
             counters,
             folders,

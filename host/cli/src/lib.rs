@@ -13,6 +13,7 @@ mod cli;
 mod commands;
 mod counters;
 mod discovery;
+mod documents;
 mod doors;
 mod faults;
 mod hand_over;

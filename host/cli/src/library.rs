@@ -10,7 +10,7 @@ use mortise_config::Config;
 use mortise_http::Problem;
 use mortise_library::{Access, Library, LibraryError, PullState, PullStatus, Ties};
 use mortise_models::AliasTable;
-use mortise_models::lifecycle::{LifecycleError, ModelManager};
+use mortise_models::lifecycle::{LifecycleError, ModelManager, ModelState};
 use mortise_service::BoxFuture;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -31,12 +31,13 @@ pub(crate) async fn open(config: &Config) -> anyhow::Result<Option<Arc<Library>>
 
 /// Names stay unique, and models that come and go are listed.
 pub(crate) fn tie(
-    library: &Library,
+    library: &Arc<Library>,
     reloader: &Arc<Reloader>,
     models: &Arc<ModelManager>,
     aliases: &Arc<AliasTable>,
 ) {
     let (models, aliases) = (Arc::clone(models), Arc::clone(aliases));
+    let states = Arc::clone(&models);
     let rescan = reloader.on_request().rescan;
     library.tie(Ties {
         taken: Box::new(move |name| {
@@ -46,6 +47,10 @@ pub(crate) fn tie(
                 listed.any(|alias| alias == name) || aliases.row(name).is_some()
             };
             models.status(name).is_some() || is_alias(name)
+        }),
+        in_use: Box::new(move |name| {
+            let state = states.status(name).map(|status| status.state);
+            state.is_some_and(|state| !matches!(state, ModelState::Unloaded | ModelState::Failed))
         }),
         changed: Box::new(move || {
             let scan = rescan();
@@ -57,6 +62,7 @@ pub(crate) fn tie(
             })
         }),
     });
+    library.copy_all();
 }
 
 /// The library as the API's own routes have it.

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mortise_api::{ApiState, SearchTool};
+use mortise_api::{ApiState, Collections, SearchTool, index_of};
 use mortise_author::install_sources;
 use mortise_config::{
-    AuditConfig, Config, ConfigSource, HttpConfig, MetricsConfig, StateConfig, registry_credentials,
+    AuditConfig, Config, ConfigSource, HttpConfig, IndexHome, MetricsConfig, StateConfig,
+    registry_credentials,
 };
 use mortise_harness::golden_cases;
 use mortise_http::{BodyBudget, BodyLimits, ConnectionTable, Guard, HttpState, TlsServer};
@@ -106,11 +107,11 @@ impl Measured<'_> {
 
 /// Open what outlives the process, and find out which callers it knows.
 async fn keep(
-    state: &StateConfig,
+    (state, index): (&StateConfig, IndexHome),
     (audit, valkey, identity): (AuditConfig, Option<ValkeyConfig>, IdentityConfig),
     models: &Arc<ModelManager>,
 ) -> anyhow::Result<(Kept, Arc<Identity>)> {
-    let kept = Kept::open(state, audit, valkey).await?;
+    let kept = Kept::open(state, index, audit, valkey).await?;
     kept.audit.follow_models(models);
     let identity = Identity::open(Arc::clone(&kept.store), identity);
     let identity = Arc::new(timed("identity", identity).await?);
@@ -137,7 +138,8 @@ pub(crate) async fn open(
     let (limits, auth, http, plugins) = (config.limits, config.auth, config.http, config.plugins);
     let aliases = start::alias_table(config.aliases, &models)?;
     let parts = (config.audit, config.valkey, config.identity);
-    let (kept, identity) = keep(&config.state, parts, &models).await?;
+    let home = (&config.state, config.retrieval.index);
+    let (kept, identity) = keep(home, parts, &models).await?;
     let (money, search) = (Money::new(config.spend)?, Arc::<SearchTool>::default());
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
@@ -166,17 +168,19 @@ pub(crate) async fn open(
     let live = published(live, &models);
     let health = Health::new(config.health, models, Arc::clone(&live), &kept);
     let observed = Observed::begin(health, &metrics, config.metrics.on_main);
+    let index = index_of(&kept.store, kept.passages);
     let state = Arc::new(ApiState::new(
         service,
         Arc::new(http_state(http, surroundings, observed)),
         config.unsupported,
         config.lifecycle.keep_alive,
-        kept.store,
+        (kept.store, index),
         config.state.retention,
         config.state.max_file_bytes,
     ));
     set_retrieval(&state, &search, config.retrieval.retriever, host)?;
     Ok(Running {
+        collections: Collections::new(Arc::clone(&state)),
         state,
         live,
         aliases,
@@ -212,7 +216,7 @@ impl Observed {
 
 /// The state of the HTTP side, from its configuration.
 fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) -> HttpState {
-    let (page, totals) = (Arc::clone(&observed.metrics), Arc::clone(&observed.metrics));
+    let page = Arc::clone(&observed.metrics);
     let health = observed.health;
     let draining = surroundings.draining;
     HttpState {
@@ -238,7 +242,6 @@ fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) 
         observer: observed.metrics,
         shows_metrics: observed.on_main,
         metrics: Box::new(move || page.page()),
-        totals: Box::new(move || totals.totals()),
         checks: Box::new(move || health.checks()),
     }
 }

@@ -8,7 +8,10 @@ use http::HeaderMap;
 use mortise_admin::carries_key;
 use mortise_api::llm::{ModelFacts, ModelShape, Operator};
 use mortise_model::{ModelFolder, ModelSpec};
-use mortise_models::lifecycle::{LifecycleError, LoadOverrides, ModelManager, ModelStatus};
+use mortise_models::lifecycle::{
+    AdapterRefusal, LifecycleError, LoadOverrides, ModelManager, ModelStatus,
+};
+use mortise_models::{AdapterConfig, AdapterStatus};
 use mortise_service::BoxFuture;
 
 /// Models whose facts are kept.
@@ -82,6 +85,22 @@ impl Operator for Operating {
 
     fn unload<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), LifecycleError>> {
         Box::pin(self.models.unload(name))
+    }
+
+    fn load_adapter<'a>(
+        &'a self,
+        model: &'a str,
+        config: AdapterConfig,
+    ) -> BoxFuture<'a, Result<AdapterStatus, AdapterRefusal>> {
+        Box::pin(self.models.load_adapter(model, config))
+    }
+
+    fn unload_adapter<'a>(
+        &'a self,
+        model: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<usize, AdapterRefusal>> {
+        Box::pin(self.models.unload_adapter(model, name))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use mortise_child::Children;
+use mortise_models::conversation::TemplateArguments;
 use mortise_models::lifecycle::LoadProgress;
 use mortise_models::{
     ChildConfig, ConversationRuntime, Generator, LocalLoader, Model, ModelConfig, ModelFiles,
@@ -51,32 +52,39 @@ pub(crate) fn load_child(
     Ok(model_of(config, runtime.shared(), files))
 }
 
+/// Files of a model that is rendered here, and arguments of its chat template.
+type TextFiles = (ModelFiles, Arc<TemplateArguments>);
+
 /// The files of a model that is rendered here.
 fn text_files(
     config: &ModelConfig,
     upstream: &UpstreamConfig,
     local: &LocalLoader,
     progress: &LoadProgress,
-) -> anyhow::Result<Option<ModelFiles>> {
+) -> anyhow::Result<Option<TextFiles>> {
     match upstream.rendering {
         Rendering::Upstream => Ok(None),
-        Rendering::Here => Ok(Some(local.text_files(config, progress)?)),
+        Rendering::Here => {
+            let files = local.text_files(config, progress)?;
+            Ok(Some((files, local.template_arguments(config))))
+        }
     }
 }
 
 fn model_of(
     config: &ModelConfig,
     runtime: Arc<dyn ConversationRuntime>,
-    files: Option<ModelFiles>,
+    files: Option<TextFiles>,
 ) -> Model {
     let (architecture, generator) = match files {
         None => (String::new(), Generator::Conversation(runtime)),
-        Some(files) => {
+        Some((files, template_arguments)) => {
             let rendered = RenderedGenerator {
                 runtime,
                 tokenizer: files.tokenizer,
                 vocabulary_size: files.vocabulary_size,
                 eos_tokens: files.defaults.eos_tokens,
+                template_arguments,
             };
             (files.architecture, Generator::Rendered(rendered))
         }

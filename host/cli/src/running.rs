@@ -8,8 +8,8 @@ use mortise_admin::{Admin, Around, MetricsPage};
 use mortise_api::batches::Batches;
 use mortise_api::llm::{self, Llm};
 use mortise_api::{
-    ApiState, Collections, anthropic, batches, echo_socket, files, login, ollama, openai, rerank,
-    responses, resume_collections, vector_stores,
+    AllCollections, ApiState, Collections, anthropic, batches, echo_socket, files, login, ollama,
+    openai, prepare_collections, rerank, responses, resume_collections, vector_stores,
 };
 use mortise_config::{Config, ConfigSource};
 use mortise_http::{
@@ -29,6 +29,7 @@ use tokio::sync::{Mutex, watch};
 use crate::audit::Audit;
 use crate::counters::KeptCounters;
 use crate::discovery::KnownModels;
+use crate::documents::Known;
 use crate::doors::{Certificates, Door, Doors};
 use crate::library::OnApi;
 use crate::memory::trim_regularly;
@@ -82,6 +83,7 @@ impl Offered {
 /// A server that is ready.
 pub(crate) struct Running {
     pub(crate) state: Arc<ApiState>,
+    pub(crate) collections: Arc<Collections>,
     pub(crate) live: Arc<LivePlugins>,
     pub(crate) aliases: Arc<AliasTable>,
     pub(crate) audit: Arc<Audit>,
@@ -181,6 +183,7 @@ impl Running {
             }),
             page: page.then(|| mortise_web::admin(ELSEWHERE)),
             library,
+            documents: Arc::new(Known(AllCollections::new(&self.collections))),
             draining: self.state.http.draining.clone(),
             spending: self.money.as_ref().map(Money::shown),
         };
@@ -208,8 +211,9 @@ impl Running {
         let lines = openai.router.clone().merge(responses.router.clone());
         let batches = Batches::new(Arc::clone(&self.state), lines, self.offered.batch_lines);
         tokio::spawn(batches::resume(Arc::clone(&batches)));
-        let collections = Collections::new(Arc::clone(&self.state));
+        let collections = Arc::clone(&self.collections);
         tokio::spawn(resume_collections(Arc::clone(&collections)));
+        tokio::spawn(prepare_collections(Arc::clone(&collections)));
         start_sharing_store(Shared {
             state: Arc::clone(&self.state),
             batches: Arc::clone(&batches),

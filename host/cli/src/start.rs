@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use mortise_child::Children;
 use mortise_config::{Config, hub_config};
+use mortise_hub::Progress;
+use mortise_library::Library;
 use mortise_models::lifecycle::{
-    LifecycleError, LoadModel, LoadOverrides, LoadProgress, ModelManager, ModelStatus,
+    LifecycleError, LoadModel, LoadOverrides, LoadProgress, LoadStage, ModelManager, ModelStatus,
 };
 use mortise_models::{
     Alias, AliasTable, LocalLoader, Model, ModelConfig, ModelSource, check_pin, download,
@@ -24,7 +27,7 @@ pub(crate) fn model_source() -> ModelSource {
 }
 
 /// The manager of all configured models, none of which is loaded.
-pub(crate) fn model_manager(config: &Config) -> Arc<ModelManager> {
+pub(crate) fn model_manager(config: &Config, library: Option<Arc<Library>>) -> Arc<ModelManager> {
     let loader = LocalLoader::new(
         model_source(),
         config.engine.clone(),
@@ -34,6 +37,7 @@ pub(crate) fn model_manager(config: &Config) -> Arc<ModelManager> {
     let loader = Arc::new(Loader {
         local: loader,
         children: Children::default(),
+        library,
     });
     ModelManager::new(config.models.clone(), loader, config.lifecycle)
 }
@@ -42,6 +46,45 @@ pub(crate) fn model_manager(config: &Config) -> Arc<ModelManager> {
 struct Loader {
     local: LocalLoader,
     children: Children,
+    /// Has files of models that come when they are needed.
+    library: Option<Arc<Library>>,
+}
+
+impl Loader {
+    /// Have the files of a model here.
+    fn bring(&self, config: &ModelConfig, progress: &LoadProgress) -> anyhow::Result<()> {
+        if let (Some(library), Some(path)) = (&self.library, &config.path) {
+            let brought = library.bring_files(path, &Told(progress));
+            if brought.context("its files cannot be had from the object store")? {
+                progress.stage(LoadStage::Reading);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of files that would come first.
+    fn absent_bytes(&self, config: &ModelConfig) -> Option<u64> {
+        self.library.as_ref()?.absent_bytes(config.path.as_deref()?)
+    }
+}
+
+/// Progress of a load as the library tells it.
+struct Told<'a>(&'a LoadProgress);
+
+impl Progress for Told<'_> {
+    fn begin(&self, file: &str, total: u64, present: u64) {
+        self.0.file(file, total, present);
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.0.advance(bytes);
+    }
+
+    fn end(&self) {}
+
+    fn note(&self, text: &str) {
+        tracing::warn!("{text}");
+    }
 }
 
 impl LoadModel for Loader {
@@ -52,6 +95,7 @@ impl LoadModel for Loader {
         progress: &LoadProgress,
     ) -> anyhow::Result<Model> {
         let (local, children) = (&self.local, &self.children);
+        self.bring(config, progress)?;
         match (&config.upstream, &config.child) {
             (None, None) => local.load(config, overrides, progress),
             (Some(upstream), _) => remote::load(config, upstream, local, progress),
@@ -83,7 +127,10 @@ impl LoadModel for Loader {
         if let Some(child) = &config.child {
             self.children.check(child)?;
         }
-        self.local.probe(config)
+        match self.absent_bytes(config) {
+            Some(_) => Ok(()),
+            None => self.local.probe(config),
+        }
     }
 
     fn redefine(&self, models: &[ModelConfig]) {
@@ -94,7 +141,10 @@ impl LoadModel for Loader {
         let without_files = config.path.is_none() && config.child.is_some();
         match config.upstream.is_some() || without_files {
             true => Some(0),
-            false => self.local.artifact_bytes(config),
+            false => {
+                let absent = self.absent_bytes(config);
+                absent.or_else(|| self.local.artifact_bytes(config))
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The `[engine]` table: how the local engine computes and shares.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mortise_engine::{EngineConfig, Speculation};
 use mortise_models::lifecycle::KvTypeName;
-use mortise_models::{DeviceChoice, EngineSettings};
+use mortise_models::{DeviceChoice, EngineSettings, RequestDefaults};
 use serde::Deserialize;
 
 use super::health::RawHealth;
@@ -92,6 +93,8 @@ impl RawEngine {
             reserve_queue: limits.reserve_queue.unwrap_or(tenants),
             max_queue_per_tenant: limits.max_queue_per_tenant,
             max_sequences_per_tenant: limits.max_batch_per_tenant,
+            idle_tenant: (limits.idle_tenant_seconds > 0)
+                .then(|| Duration::from_secs(limits.idle_tenant_seconds)),
             breaker_failures: limits.breaker_failures,
             max_expected_wait: match limits.max_expected_wait_ms {
                 0 => None,
@@ -117,6 +120,7 @@ impl RawEngine {
         };
         Ok(EngineSettings {
             device: self.device,
+            defaults: RequestDefaults::default(),
             engine,
             share_prefixes: self.share_prefixes_between_tenants,
             tenant_weights: self.tenant_weights.clone(),

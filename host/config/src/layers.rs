@@ -51,16 +51,12 @@ pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<Raw, ConfigError> {
             .parse()
             .map_err(|error| malformed(&path, format!("{error}")))?;
         merge(&mut merged, table);
-        let merged = Value::Table(merged).try_into();
-        return merged.map_err(|error: toml::de::Error| malformed(&path, error.to_string()));
+        return raw::of_merged(&merged).map_err(|message| malformed(&path, message));
     }
     match files {
         // With the lines of its keys, for messages.
         [] | [_] => Ok(last),
-        [.., path] => {
-            let merged = Value::Table(merged).try_into();
-            merged.map_err(|error: toml::de::Error| malformed(path.as_ref(), error.to_string()))
-        }
+        [.., path] => raw::of_merged(&merged).map_err(|message| malformed(path.as_ref(), message)),
     }
 }
 
@@ -77,9 +73,8 @@ pub(super) fn of_candidate(text: &str, base: &Path) -> Result<(Raw, Table), Conf
     let kept = text_of(&path)?.parse();
     let kept: Table = kept.map_err(|error| malformed(&path, format!("{error}")))?;
     merge(&mut table, kept);
-    let merged = Value::Table(table.clone()).try_into();
-    let merged = merged.map_err(|error: toml::de::Error| malformed(&path, error.to_string()));
-    Ok((merged?, table))
+    let merged = raw::of_merged(&table).map_err(|message| malformed(&path, message))?;
+    Ok((merged, table))
 }
 
 /// Files as one text, without the changes that the admin side keeps.
@@ -245,5 +240,17 @@ mod tests {
             "{error}"
         );
         assert!(read(&[&base, &folder.path().join("absent.toml")]).is_err());
+    }
+
+    #[test]
+    fn what_is_merged_is_what_was_written_and_an_error_names_its_key() {
+        let text = "[server]\nport = 9\n[[models]]\nname = \"a\"\npath = \"p\"\n";
+        let table: Table = text.parse().expect("a table");
+        let mut written = raw::parse(text).expect("right");
+        written.plugins.bindings.clear();
+        assert_eq!(raw::of_merged(&table), Ok(written));
+        let wrong: Table = "[server]\nport = \"nine\"\n".parse().expect("a table");
+        let error = raw::of_merged(&wrong).expect_err("a port is a number");
+        assert!(error.contains("`/server/port`"), "{error}");
     }
 }

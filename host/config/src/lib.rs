@@ -22,7 +22,9 @@ mod lifecycle;
 mod limits;
 mod listener;
 mod metrics;
+mod model_settings;
 mod models;
+mod object_store;
 mod persisted;
 mod plugins;
 mod policy_grants;
@@ -34,6 +36,7 @@ mod router_file;
 mod settings;
 mod spend;
 mod store;
+mod templates;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -79,7 +82,7 @@ pub use self::persisted::{KeptChange, keep, kept_bindings};
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawLog};
 pub use self::registry::registry_credentials;
-pub use self::retrieval::RetrievalConfig;
+pub use self::retrieval::{IndexHome, RetrievalConfig};
 pub use self::router_file::{ImportedRouter, import_router};
 pub use self::settings::Settings;
 pub use self::spend::SpendConfig;
@@ -351,7 +354,7 @@ impl Config {
         let proxies = check_proxies(server, &raw.auth.trusted_proxies)?;
         let (auth, identity) =
             check_auth(std::mem::take(&mut raw.auth), &overrides.api_keys, base)?;
-        let engine = raw.engine.check(&raw.limits, &raw.health, auth.keys > 0)?;
+        let engine = check_engine(&raw, auth.keys > 0, overrides.device)?;
         let upstream = overrides.upstream.as_ref();
         let upstream = upstream.map(UpstreamOverride::check).transpose()?;
         if overrides.model.is_none() && overrides.hf.is_none() && upstream.is_none() {
@@ -373,10 +376,7 @@ impl Config {
             proxies,
             http: check_http(server, &raw.limits)?,
             limits: check_limits(&raw.limits, overrides.max_context)?,
-            engine: EngineSettings {
-                device: overrides.device.unwrap_or(raw.engine.device),
-                ..engine
-            },
+            engine,
             log,
             unsupported: raw.openai.unsupported,
             unversioned: raw.openai.unversioned,
@@ -395,7 +395,7 @@ impl Config {
             spend: raw.spend.check(base)?,
             audit: raw.audit.check(base, state.outlives())?,
             health: raw.health.check()?,
-            retrieval: raw.retrieval,
+            retrieval: raw.retrieval.check(state.database.is_some())?,
             response_cache: raw.response_cache.check()?,
             metrics: raw
                 .metrics
@@ -404,6 +404,21 @@ impl Config {
             state,
         })
     }
+}
+
+/// The engine of all models, and values for requests that say nothing.
+fn check_engine(
+    raw: &Raw,
+    tenants: bool,
+    device: Option<DeviceChoice>,
+) -> Result<EngineSettings, ConfigError> {
+    let engine = raw.engine.check(&raw.limits, &raw.health, tenants)?;
+    let defaults = raw.defaults.clone();
+    Ok(EngineSettings {
+        device: device.unwrap_or(engine.device),
+        defaults: defaults.check(&|name| format!("defaults.{name}"))?,
+        ..engine
+    })
 }
 
 /// The main listener's address, which is reached in the clear by consent only.

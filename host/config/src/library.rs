@@ -6,6 +6,7 @@ use mortise_library::{Access, LibraryConfig};
 use serde::Deserialize;
 
 use super::hub::hub_config_with;
+use super::object_store::RawObjectStore;
 use super::{ConfigError, invalid};
 
 /// The table as it is written.
@@ -17,6 +18,7 @@ pub(crate) struct RawLibrary {
     max_file_mib: u64,
     min_free_mib: u64,
     api: RawAccess,
+    object_store: Option<RawObjectStore>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
@@ -36,6 +38,7 @@ impl Default for RawLibrary {
             max_file_mib: 65_536,
             min_free_mib: 1024,
             api: RawAccess::Off,
+            object_store: None,
         }
     }
 }
@@ -56,6 +59,11 @@ impl RawLibrary {
             return Err(invalid("library.max_file_mib", problem));
         }
         let Some(folder) = self.folder else {
+            if self.object_store.is_some() {
+                let problem =
+                    "the models of the library are kept there as well; give `library.folder`";
+                return Err(invalid("library.object_store", problem));
+            }
             return match self.api {
                 RawAccess::Off => Ok(None),
                 _ => Err(invalid(
@@ -72,6 +80,10 @@ impl RawLibrary {
         let mib = |value: u64| value.saturating_mul(1 << 20);
         Ok(Some(LibraryConfig {
             hub: hub_config_with(&LibraryConfig::hub_cache(&folder))?,
+            object_store: self
+                .object_store
+                .map(|store| store.check(base))
+                .transpose()?,
             folder,
             max_bytes: mib(self.max_mib),
             max_file_bytes: mib(self.max_file_mib),

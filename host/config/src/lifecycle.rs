@@ -20,6 +20,7 @@ pub(crate) struct RawLifecycle {
     idle_timeout_seconds: u64,
     idle_check_seconds: u64,
     keep_alive: bool,
+    swap_notices: bool,
     strict: bool,
     pub(crate) startup_model: Option<String>,
 }
@@ -33,6 +34,7 @@ impl Default for RawLifecycle {
             idle_timeout_seconds: 0,
             idle_check_seconds: 30,
             keep_alive: false,
+            swap_notices: false,
             strict: false,
             startup_model: None,
         }
@@ -59,6 +61,7 @@ impl RawLifecycle {
             idle_timeout: idle,
             idle_check,
             keep_alive: self.keep_alive,
+            swap_notices: self.swap_notices,
         };
         Ok((config, self.strict))
     }

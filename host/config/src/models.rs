@@ -8,14 +8,15 @@ use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
 use mortise_models::limits::MAX_ADAPTERS;
 use mortise_models::{
-    AdapterConfig, DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, RankConfig, Script, ScriptKind,
-    ScriptLine, USUAL_INSTRUCTION, check_adapter_name,
+    AdapterConfig, DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, RankConfig, RequestDefaults,
+    Script, ScriptKind, ScriptLine, USUAL_INSTRUCTION, check_adapter_name,
 };
 use time::Date;
 use time::macros::format_description;
 
 use super::child::RawChild;
 use super::lifecycle::seconds;
+use super::model_settings::{RawDefaults, RawModelEngine};
 use super::raw::{
     RawBackend, RawLora, RawModel, RawPooling, RawRerank, RawRerankForm, RawScript, RawScriptKind,
 };
@@ -81,6 +82,7 @@ fn refuse_engine_keys(index: usize, raw: &RawModel, model: &str) -> Result<(), C
         ("rerank", raw.rerank.is_some()),
         ("backend", raw.backend != RawBackend::Engine),
         ("script", raw.script.is_some()),
+        ("engine", raw.engine != RawModelEngine::default()),
         ("replicas", raw.replicas.is_some()),
         ("replica_max", raw.replica_max.is_some()),
     ];
@@ -129,9 +131,11 @@ fn check_child_model(
             return Err(invalid(&key("child.thinking"), problem));
         }
     }
+    let defaults = defaults_elsewhere(index, raw.defaults, child.render)?;
     let child = child.check(&|name| key(&format!("child.{name}")), &name, base)?;
     Ok(ModelConfig {
         name,
+        defaults,
         sha256: check_pin(index, raw.sha256, raw.path.is_some())?,
         aliases: raw.aliases,
         path: raw.path.map(|path| base.join(path)),
@@ -179,12 +183,14 @@ fn check_remote_model(
         return Err(invalid(&key(given), problem));
     }
     refuse_engine_keys(index, &raw, "a model of an `upstream`")?;
+    let defaults = defaults_elsewhere(index, raw.defaults, upstream.render)?;
     let inside = |name: &str| key(&format!("upstream.{name}"));
     let upstream = upstream.check(&inside, &inside("urls"), &name, base)?;
     Ok(ModelConfig {
         name,
         aliases: raw.aliases,
         upstream: Some(upstream),
+        defaults,
         lifecycle,
         ..ModelConfig::of_path(raw.path.map(|path| base.join(path)))
     })
@@ -218,19 +224,12 @@ pub(super) fn check_model(
         }
         (Some(path), None) => name_of(path),
     };
-    let script = match (raw.backend, raw.script) {
-        (RawBackend::Engine, None) => None,
-        (RawBackend::Scripted, script) => Some(check_script(script.unwrap_or_default())),
-        (RawBackend::Engine, Some(_)) => {
-            return Err(invalid(&key("script"), "it needs `backend = \"scripted\"`"));
-        }
+    let files = match (&path, &hf) {
+        (None, None) => None,
+        (Some(_), _) => Some("path"),
+        (None, Some(_)) => Some("hf"),
     };
-    let elsewhere = |script: &Script| script.kind == ScriptKind::Conversation;
-    if script.as_ref().is_some_and(elsewhere) && (path.is_some() || hf.is_some()) {
-        let named = if path.is_some() { "path" } else { "hf" };
-        let problem = "a script that takes conversations has no files; leave it out";
-        return Err(invalid(&key(named), problem));
-    }
+    let script = script_of(&key, (raw.backend, raw.script), files, &raw.defaults)?;
     let sha256 = check_pin(index, raw.sha256, path.is_some() || hf.is_some())?;
     let loras = check_loras(&key, raw.loras, base)?;
     let embedding = EmbedderOptions {
@@ -242,7 +241,10 @@ pub(super) fn check_model(
         return Err(invalid(&key("pooling"), problem));
     }
     check_prompts(&key, &raw.prompts)?;
+    let inside = |table: &str, name: &str| key(&format!("{table}.{name}"));
     Ok(ModelConfig {
+        engine: raw.engine.check(&|name| inside("engine", name))?,
+        defaults: raw.defaults.check(&|name| inside("defaults", name))?,
         name: raw.name.unwrap_or(folder),
         origin: Origin::Configured,
         aliases: raw.aliases,
@@ -259,6 +261,33 @@ pub(super) fn check_model(
         lifecycle,
         ..ModelConfig::of_path(None)
     })
+}
+
+/// The script that speaks instead of a model's weights; `files` is the key that names its files.
+fn script_of(
+    key: &dyn Fn(&str) -> String,
+    raw: (RawBackend, Option<RawScript>),
+    files: Option<&str>,
+    defaults: &RawDefaults,
+) -> Result<Option<Script>, ConfigError> {
+    let script = match raw {
+        (RawBackend::Engine, None) => return Ok(None),
+        (RawBackend::Scripted, script) => check_script(script.unwrap_or_default()),
+        (RawBackend::Engine, Some(_)) => {
+            return Err(invalid(&key("script"), "it needs `backend = \"scripted\"`"));
+        }
+    };
+    if script.kind == ScriptKind::Conversation {
+        if let Some(named) = files {
+            let problem = "a script that takes conversations has no files; leave it out";
+            return Err(invalid(&key(named), problem));
+        }
+        if *defaults != RawDefaults::default() {
+            let problem = "a script that takes conversations draws no tokens; leave it out";
+            return Err(invalid(&key("defaults"), problem));
+        }
+    }
+    Ok(Some(script))
 }
 
 /// The digest that the files of a model must have.
@@ -280,6 +309,22 @@ fn check_pin(
     }
 }
 
+/// Defaults of a model that another server answers for: it has those of sampling itself, and arguments of the template
+/// count where conversations are rendered here.
+fn defaults_elsewhere(
+    index: usize,
+    raw: RawDefaults,
+    render: RawRender,
+) -> Result<RequestDefaults, ConfigError> {
+    let key = |name: &str| format!("models[{index}].defaults{name}");
+    if raw.samples() || render != RawRender::Here && raw != RawDefaults::default() {
+        let problem = "the server that answers for the model has its own; only `template_arguments` count here, and only \
+                       with `render = \"here\"`";
+        return Err(invalid(&key(""), problem));
+    }
+    raw.check(&|name| key(&format!(".{name}")))
+}
+
 /// Refuse keys of models with weights.
 fn refuse_weight_keys(index: usize, raw: &RawModel) -> Result<(), ConfigError> {
     let given = [
@@ -288,6 +333,7 @@ fn refuse_weight_keys(index: usize, raw: &RawModel) -> Result<(), ConfigError> {
         ("prompts", !raw.prompts.is_empty()),
         ("default_prompt", raw.default_prompt.is_some()),
         ("rerank", raw.rerank.is_some()),
+        ("engine", raw.engine != RawModelEngine::default()),
     ];
     match given.iter().find(|(_, given)| *given) {
         None => Ok(()),

@@ -13,6 +13,7 @@ use super::guardrails::check_watch;
 use super::hex::hex_32;
 use super::policy_grants::{check_headers, check_rewrite, check_secrets};
 use super::raw::{RawBinding, RawHttp, RawPlugins};
+use super::templates::check_templates;
 use super::{ConfigError, invalid, milliseconds, within};
 
 pub(super) fn check_plugins(
@@ -185,6 +186,7 @@ fn check_binding(
         headers: check_headers(&key("headers"), raw.kind, raw.headers)?,
         rewrites: check_rewrite(&key("rewrite"), raw.kind, raw.rewrite)?,
         watch,
+        templates: check_templates(&key("templates"), raw.kind, raw.templates, base)?,
         settings,
         lines: raw.lines,
     })

@@ -11,8 +11,8 @@ use mortise_plugin::Kind;
 use mortise_plugin_manager::{OnFailure, deserialize_kind};
 use mortise_telemetry::{ContentLogConfig, LogFormat, LogLevel};
 use serde::Deserialize;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table};
 
 use super::aliases::{RawAlias, RawNames};
 use super::audit::RawAudit;
@@ -26,6 +26,7 @@ use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
 use super::listener::{RawAdmin, RawServer};
 use super::metrics::RawMetrics;
+use super::model_settings::{RawDefaults, RawModelEngine};
 use super::response_cache::RawResponseCache;
 use super::retrieval::RetrievalConfig;
 use super::spend::RawSpend;
@@ -46,6 +47,7 @@ pub(crate) struct Raw {
     pub(crate) log: RawLog,
     pub(crate) openai: RawOpenai,
     pub(crate) lifecycle: RawLifecycle,
+    pub(crate) defaults: RawDefaults,
     pub(crate) models: Vec<RawModel>,
     pub(crate) discovery: RawDiscovery,
     pub(crate) library: RawLibrary,
@@ -155,6 +157,8 @@ pub(crate) struct RawModel {
     pub(crate) upstream: Option<RawUpstream>,
     pub(crate) child: Option<RawChild>,
     pub(crate) script: Option<RawScript>,
+    pub(crate) engine: RawModelEngine,
+    pub(crate) defaults: RawDefaults,
     pub(crate) enabled: Option<bool>,
     pub(crate) load_on_demand: Option<bool>,
     pub(crate) pinned: bool,
@@ -355,10 +359,24 @@ pub(crate) struct RawBinding {
     #[serde(default)]
     pub(crate) breaker: RawBreaker,
     #[serde(default)]
+    pub(crate) templates: BTreeMap<String, RawTemplate>,
+    #[serde(default)]
     pub(crate) settings: toml::Table,
     /// Lines of the binding and of each key in it, from 1, by JSON pointer.
     #[serde(skip)]
     pub(crate) lines: BTreeMap<String, usize>,
+}
+
+/// A chat template that requests may choose: the path of a file, its text, or one of the model's own by its name there.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawTemplate {
+    #[serde(default)]
+    pub(crate) file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) text: Option<String>,
+    #[serde(default)]
+    pub(crate) own: Option<String>,
 }
 
 /// Time of a guardrail's verdicts.
@@ -414,24 +432,46 @@ fn any() -> Vec<String> {
 
 /// Parse a file. An error names the line, the problem and the nearest known key.
 pub(crate) fn parse(text: &str) -> Result<Raw, String> {
-    let parsed: Result<Raw, _> = toml::from_str(text);
-    let mut raw = parsed.map_err(|error| {
-        let mut message = error.message().trim().to_owned();
-        if let Some(hint) = suggestion(&message) {
-            message = hint;
-        }
-        match error.span() {
-            Some(span) => {
-                let (line, column) = position(text, span.start);
-                format!("line {line}, column {column}: {message}")
-            }
-            None => message,
-        }
+    let mut raw = read(text).map_err(|(message, place)| match place {
+        Some((line, column)) => format!("line {line}, column {column}: {message}"),
+        None => message,
     })?;
     for (index, binding) in raw.plugins.bindings.iter_mut().enumerate() {
         binding.lines = binding_lines(text, index);
     }
     Ok(raw)
+}
+
+/// Read a table that is merged of files, by way of its text: what serde derives for all these types, a megabyte of code for
+/// each kind of deserializer, is compiled for texts only. An error names the key.
+pub(crate) fn of_merged(table: &Table) -> Result<Raw, String> {
+    let text = table.to_string();
+    read(&text).map_err(
+        |(message, place)| match place.and_then(|(line, _)| key_on(&text, line)) {
+            Some(key) => format!("{message}, in `{key}`"),
+            None => message,
+        },
+    )
+}
+
+/// Read a text. An error is a message, and the line and column it is about.
+fn read(text: &str) -> Result<Raw, (String, Option<(usize, usize)>)> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let message = error.message().trim();
+        let message = suggestion(message).unwrap_or_else(|| message.to_owned());
+        (message, error.span().map(|span| position(text, span.start)))
+    })
+}
+
+/// The innermost key on a line of a text that parses, as a JSON pointer.
+fn key_on(text: &str, line: usize) -> Option<String> {
+    let table = DeTable::parse(text).ok()?;
+    let mut lines = BTreeMap::new();
+    for (key, value) in table.get_ref() {
+        note_lines(text, format!("/{}", key.get_ref()), value, &mut lines);
+    }
+    let here = lines.into_iter().filter(|(_, its)| *its == line);
+    here.map(|(pointer, _)| pointer).max_by_key(String::len)
 }
 
 /// Lines of a binding and its keys in a text that parses.

@@ -158,13 +158,16 @@ fn table_of(file: &RouterFile, notes: &mut Vec<String>) -> Result<Table, String>
             "`admin_token` has less than {LEAST_KEY_BYTES} bytes and is left out, and so is the admin side: see [admin]."
         ));
     }
+    let mut lifecycle = Table::new();
     if !file.startup_model.is_empty() {
         let name = Value::from(file.startup_model.as_str());
-        let lifecycle = Table::from_iter([("startup_model".to_owned(), name)]);
-        table.insert("lifecycle".to_owned(), Value::Table(lifecycle));
+        lifecycle.insert("startup_model".to_owned(), name);
     }
     if router.notify_model_swap {
-        notes.push("`notify_model_swap` has no counterpart: answers do not tell of loads; /v1/admin/events does.".to_owned());
+        lifecycle.insert("swap_notices".to_owned(), Value::from(true));
+    }
+    if !lifecycle.is_empty() {
+        table.insert("lifecycle".to_owned(), Value::Table(lifecycle));
     }
     let waits = Router::default().connection_timeout_s;
     if router.connection_timeout_s != waits {
@@ -304,7 +307,8 @@ mod tests {
         );
         assert_eq!(child_b.health_path, "/ping");
         assert_eq!((a.lifecycle.enabled, b.lifecycle.enabled), (false, true));
-        for part in ["notify_model_swap", "`a` was found", "`/metrics` of `b`"] {
+        assert!(config.lifecycle.swap_notices);
+        for part in ["`a` was found", "`/metrics` of `b`"] {
             assert!(
                 imported.notes.iter().any(|note| note.contains(part)),
                 "{part}"

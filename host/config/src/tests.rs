@@ -136,7 +136,7 @@ fn keys_become_secrets_and_settings_name_them() {
 fn the_engine_gets_what_the_file_says() {
     let config = load(
         "[limits]\nmax_batch = 7\nmax_queue = 8\nmax_queued_tokens = 9\n\
-         max_queue_per_tenant = 2\nmax_batch_per_tenant = 4\nbreaker_failures = 3\n\
+         max_queue_per_tenant = 2\nmax_batch_per_tenant = 4\nidle_tenant_seconds = 5\nbreaker_failures = 3\n\
          [health]\nengine_stall_seconds = 60\n[engine]\ndevice = \"cuda:2\"\nthreads = 3\nwarm_up = false\nstep_token_budget = 99\nprefill_chunk_ms = 70\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
          share_prefixes_between_tenants = true\nspeculation = \"prompt-lookup\"\ndraft_tokens = 5\n\
          tenant_weights = { research = 4 }",
@@ -148,6 +148,7 @@ fn the_engine_gets_what_the_file_says() {
         max_queued_tokens: 9,
         max_queue_per_tenant: 2,
         max_sequences_per_tenant: 4,
+        idle_tenant: Some(Duration::from_secs(5)),
         breaker_failures: 3,
         stall: Some(Duration::from_secs(60)),
         step_token_budget: 99,
@@ -163,11 +164,13 @@ fn the_engine_gets_what_the_file_says() {
     assert_eq!(config.engine.device, DeviceChoice::Cuda(2));
     assert!(config.engine.share_prefixes);
     assert_eq!(config.engine.tenant_weights["research"], 4);
-    // The table's defaults are the engine's own, but for the size of the batch, the warm-up and the breaker.
+    // The table's defaults are the engine's own, but for the size of the batch, the warm-up, the breaker and idle
+    // tenants.
     let config = load("").unwrap();
     let expected = EngineConfig {
         max_sequences: 32,
         warm_up: true,
+        idle_tenant: Some(Duration::from_secs(600)),
         breaker_failures: 5,
         stall: Some(Duration::from_secs(120)),
         ..EngineConfig::default()
@@ -446,4 +449,63 @@ fn feature_m2_aliases_of_the_file_stand_for_its_models() {
     assert_eq!(config.aliases[0].1.target, "m");
     refused(&alias("prod", "n"), &["aliases[0]", "`n`"]);
     refused(&alias("m", "m"), &["aliases[0]", "name of a model"]);
+}
+
+#[test]
+fn feature_c6_c8_settings_of_one_model_are_checked_and_refused_where_nothing_computes() {
+    let config = load(
+        "[defaults]\ntop_k = 1\n[[models]]\n[models.engine]\ndevice = \"cpu\"\nmax_batch = 4\nkv_type = \"bf16\"\n\
+         [models.defaults]\ntemperature = 0.5\ntemplate_arguments = { enable_thinking = false }",
+    )
+    .expect("right settings");
+    let model = &config.models[0];
+    assert_eq!(model.engine.max_sequences, Some(4));
+    assert_eq!(model.defaults.temperature, Some(0.5));
+    assert_eq!(config.engine.defaults.top_k, Some(1));
+    for (text, key) in [
+        (
+            "[[models]]\n[models.engine]\nmax_context = 0",
+            "models[0].engine.max_context",
+        ),
+        (
+            "[[models]]\n[models.engine]\nkv_cache_mib = 0",
+            "models[0].engine.kv_cache_mib",
+        ),
+        (
+            "[[models]]\n[models.engine]\nmax_batch = 5000",
+            "models[0].engine.max_batch",
+        ),
+        (
+            "[[models]]\n[models.defaults]\ntemperature = 2.5",
+            "models[0].defaults.temperature",
+        ),
+        (
+            "[[models]]\n[models.defaults]\nmax_tokens = 0",
+            "models[0].defaults.max_tokens",
+        ),
+        ("[defaults]\ntop_p = 0", "defaults.top_p"),
+        ("[defaults]\nmin_p = nan", "defaults.min_p"),
+        (
+            "[defaults]\ntemplate_arguments = { messages = 1 }",
+            "defaults.template_arguments.messages",
+        ),
+        (
+            "[[models]]\nbackend = \"scripted\"\n[models.engine]\nmax_batch = 1",
+            "models[0].engine",
+        ),
+        (
+            "[[models]]\nname = \"m\"\n[models.engine]\nmax_batch = 1\n[models.upstream]\nurls = [\"http://a/v1\"]",
+            "models[0].engine",
+        ),
+        (
+            "[[models]]\nname = \"m\"\n[models.defaults]\ntop_k = 1\n[models.upstream]\nurls = [\"http://a/v1\"]",
+            "models[0].defaults",
+        ),
+        (
+            "[[models]]\nname = \"m\"\n[models.engine]\nmax_batch = 1\n[models.child]\ncommand = [\"x\"]",
+            "models[0].engine",
+        ),
+    ] {
+        refused(text, &[&format!("`{key}`")]);
+    }
 }

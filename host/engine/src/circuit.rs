@@ -1,7 +1,7 @@
 //! Circuit breaker of one engine: after failures in a row it takes no requests for a pause, which doubles each time
 //! that a probe fails.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// First pause.
@@ -22,6 +22,17 @@ pub enum CircuitState {
     Open,
 }
 
+impl CircuitState {
+    /// Its name in events.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half_open",
+            Self::Open => "open",
+        }
+    }
+}
+
 #[derive(Debug)]
 struct State {
     /// Failures since the last sequence that ended well.
@@ -38,6 +49,8 @@ struct State {
 /// Breaker of an engine.
 #[derive(Debug)]
 pub(crate) struct Circuit {
+    /// Name of the model in the log.
+    model: Arc<str>,
     /// Failures in a row that open it; 0 never does.
     failures: u32,
     /// Time of one turn of the loop from which on the engine counts as stuck.
@@ -46,8 +59,9 @@ pub(crate) struct Circuit {
 }
 
 impl Circuit {
-    pub(crate) fn new(failures: u32, stall: Option<Duration>) -> Self {
+    pub(crate) fn new(model: Arc<str>, failures: u32, stall: Option<Duration>) -> Self {
         Self {
+            model,
             failures,
             stall,
             state: Mutex::new(State {
@@ -109,7 +123,9 @@ impl Circuit {
             state.circuit = CircuitState::Closed;
             state.until = None;
             state.pause = FIRST_PAUSE;
-            tracing::info!("the engine answers again, and takes all requests");
+            drop(state);
+            let model = &*self.model;
+            tracing::info!(model, "the engine answers again, and takes all requests");
         }
     }
 
@@ -131,6 +147,7 @@ impl Circuit {
             let (failures, pause_ms) = (state.failures, pause.as_millis());
             drop(state);
             tracing::error!(
+                model = &*self.model,
                 failures,
                 pause_ms,
                 "the engine failed again and again, and takes no requests for a pause"
@@ -145,13 +162,17 @@ mod tests {
 
     const STALL: Duration = Duration::from_secs(9);
 
+    fn circuit(failures: u32, stall: Option<Duration>) -> Circuit {
+        Circuit::new(Arc::from("m"), failures, stall)
+    }
+
     fn fail(circuit: &Circuit, times: u32, now: Instant) {
         (0..times).for_each(|_| circuit.failed(now));
     }
 
     #[test]
     fn feature_z10_failures_in_a_row_open_it_and_a_probe_decides() {
-        let circuit = Circuit::new(3, None);
+        let circuit = circuit(3, None);
         let mut now = Instant::now();
         fail(&circuit, 2, now);
         circuit.succeeded();
@@ -179,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_probe_that_nobody_hears_of_makes_room_for_another() {
-        let circuit = Circuit::new(1, None);
+        let circuit = circuit(1, None);
         let mut now = Instant::now();
         fail(&circuit, 1, now);
         now += FIRST_PAUSE;
@@ -191,7 +212,7 @@ mod tests {
 
     #[test]
     fn pauses_have_a_bound_and_zero_failures_never_open_it() {
-        let (circuit, never) = (Circuit::new(1, None), Circuit::new(0, None));
+        let (circuit, never) = (circuit(1, None), circuit(0, None));
         let mut now = Instant::now();
         fail(&circuit, 1, now);
         fail(&never, 1000, now);
@@ -206,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_stuck_engine_takes_nothing_until_it_goes_on() {
-        let circuit = Circuit::new(3, Some(STALL));
+        let circuit = circuit(3, Some(STALL));
         let now = Instant::now();
         assert!(circuit.pass(now, Some(STALL)).is_err());
         assert_eq!(circuit.state(Some(STALL)).0, CircuitState::Open);

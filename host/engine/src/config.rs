@@ -1,5 +1,6 @@
 //! Configuration of an engine, and its errors.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_model::{BLOCK_TOKENS, KvCache, KvType, ModelError, ModelSpec};
@@ -7,6 +8,8 @@ use mortise_model::{BLOCK_TOKENS, KvCache, KvType, ModelError, ModelSpec};
 /// Limits of an engine. [`EngineConfig::default`] suits small models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
+    /// Name of the model in the log.
+    pub model: Arc<str>,
     /// Most sequences in a step.
     pub max_sequences: usize,
     /// Most queued sequences; more are refused.
@@ -21,6 +24,9 @@ pub struct EngineConfig {
     /// Most places of the batch that a tenant is entitled to, whatever its weight; 0 is no bound. Places that are free
     /// are lent to anybody.
     pub max_sequences_per_tenant: usize,
+    /// Time after which a tenant without sequences is forgotten, even if it got more than its share. `None`: when the
+    /// others have caught up.
+    pub idle_tenant: Option<Duration>,
     /// Longest time that a sequence is expected to wait in the queue, as it is measured; those that would wait longer are
     /// refused. `None`: they wait.
     pub max_expected_wait: Option<Duration>,
@@ -71,12 +77,14 @@ impl Eq for FaultPoint {}
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
+            model: Arc::from(""),
             max_sequences: 64,
             max_queue: 256,
             max_queued_tokens: 1 << 18,
             reserve_queue: false,
             max_queue_per_tenant: 0,
             max_sequences_per_tenant: 0,
+            idle_tenant: None,
             max_expected_wait: None,
             step_token_budget: 512,
             prefill_chunk: Some(Duration::from_millis(150)),

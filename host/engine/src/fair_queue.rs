@@ -4,7 +4,7 @@
 //! divided by its weight; the lowest is served next (the virtual token counter of Sheng et al., "Fairness
 //! in Serving Large Language Models", 2024). A tenant that returns after a pause starts no lower than the
 //! lowest of those present: idle time cannot be saved up. A tenant that was ahead stays ahead, so that
-//! leaving for a moment does not reset its account.
+//! leaving for a moment does not reset its account; one that stays away for long is forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,6 +47,10 @@ pub(crate) struct FairQueue {
     tenants: BTreeMap<Arc<str>, Tenant>,
     /// Most places that a tenant is entitled to; 0 is no bound.
     per_tenant: usize,
+    /// Seconds after which an account without sequences is forgotten, even if it is ahead; 0 is never.
+    idle_s: u64,
+    /// Seconds since some moment in the past.
+    now_s: u64,
 }
 
 #[derive(Debug, Default)]
@@ -64,19 +68,43 @@ struct Account {
     time: u64,
     /// Sequences in the engine.
     present: usize,
+    /// When the last one left.
+    left_s: u64,
 }
 
 impl FairQueue {
-    /// A queue in which no tenant is entitled to more places than `per_tenant`, unless that is 0.
-    pub(crate) fn new(per_tenant: usize) -> Self {
+    /// A queue in which no tenant is entitled to more places than `per_tenant`, unless that is 0, and in which accounts
+    /// without sequences are forgotten after `idle_s` seconds, unless that is 0.
+    pub(crate) fn new(per_tenant: usize, idle_s: u64) -> Self {
         Self {
             per_tenant,
+            idle_s,
             ..Self::default()
+        }
+    }
+
+    /// Tell the time, in seconds since any moment.
+    pub(crate) fn set_time(&mut self, now_s: u64) {
+        self.now_s = now_s;
+    }
+
+    /// Drop accounts that have had no sequence for too long.
+    fn expire(&mut self) {
+        let (now, idle) = (self.now_s, self.idle_s);
+        if idle == 0 {
+            return;
+        }
+        let stays =
+            |account: &Account| account.present > 0 || now < account.left_s.saturating_add(idle);
+        self.tenants.retain(|_, tenant| stays(&tenant.account));
+        for tenant in self.tenants.values_mut() {
+            tenant.keys.retain(|_, key| stays(key));
         }
     }
 
     /// Add a sequence to its account.
     pub(crate) fn enter(&mut self, share: &Share) {
+        self.expire();
         let floor = lowest(self.tenants.values().map(|tenant| &tenant.account));
         let tenant = self.tenants.entry(Arc::clone(&share.tenant)).or_default();
         tenant.account.enter(floor);
@@ -89,9 +117,9 @@ impl FairQueue {
     /// Remove a sequence from its account.
     pub(crate) fn leave(&mut self, share: &Share) {
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
-            tenant.account.present -= 1;
+            tenant.account.leave(self.now_s);
             if let Some(key) = tenant.keys.get_mut(&share.key) {
-                key.present -= 1;
+                key.leave(self.now_s);
             }
             forget(&mut tenant.keys, |key| key);
         }
@@ -185,6 +213,11 @@ impl Account {
         }
         self.present += 1;
     }
+
+    fn leave(&mut self, now_s: u64) {
+        self.present -= 1;
+        self.left_s = now_s;
+    }
 }
 
 /// Part of so many places that a weight has of all weights: one at least.
@@ -255,7 +288,7 @@ mod tests {
 
     #[test]
     fn feature_q6_weights_entitle_to_no_more_than_the_bound() {
-        let mut queue = FairQueue::new(6);
+        let mut queue = FairQueue::new(6, 0);
         let (large, small) = (share("a", 3, ""), share("b", 1, ""));
         queue.enter(&large);
         assert_eq!(queue.entitlement(&large.tenant, 16), 6);
@@ -282,6 +315,38 @@ mod tests {
         queue.charge(&modest, 1000);
         queue.leave(&modest);
         assert_eq!(queue.tenants(), 0);
+    }
+
+    #[test]
+    fn feature_q6_a_tenant_that_stays_away_is_forgotten_after_its_time() {
+        let mut queue = FairQueue::new(0, 600);
+        let (greedy, other_key, modest) =
+            (share("a", 1, "x"), share("a", 1, "y"), share("b", 1, ""));
+        for share in [&greedy, &other_key, &modest] {
+            queue.enter(share);
+        }
+        queue.charge(&greedy, 500);
+        queue.charge(&modest, 10);
+        queue.set_time(100);
+        queue.leave(&greedy);
+        // Others come and go meanwhile.
+        queue.set_time(699);
+        queue.enter(&modest);
+        assert_eq!(queue.virtual_time(&greedy), (500 * TOKEN, 500 * TOKEN));
+        // The tenant is there by another key; the first key is forgotten, and begins where the other is.
+        queue.set_time(700);
+        queue.enter(&greedy);
+        assert_eq!(queue.virtual_time(&greedy), (500 * TOKEN, 0));
+        queue.leave(&greedy);
+        queue.leave(&other_key);
+        queue.set_time(1299);
+        queue.enter(&modest);
+        assert_eq!(queue.tenants(), 2);
+        queue.set_time(1300);
+        queue.enter(&modest);
+        assert_eq!(queue.tenants(), 1);
+        queue.enter(&greedy);
+        assert_eq!(queue.virtual_time(&greedy).0, 10 * TOKEN);
     }
 
     #[test]

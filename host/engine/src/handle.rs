@@ -119,7 +119,11 @@ impl Engine {
         let shared = Arc::new(Shared {
             counters: Counters::new(config.speculation),
             queue: Queue::new(queue_bounds(&config)),
-            circuit: Circuit::new(config.breaker_failures, config.stall),
+            circuit: Circuit::new(
+                Arc::clone(&config.model),
+                config.breaker_failures,
+                config.stall,
+            ),
             stopping: AtomicBool::new(false),
             questions: Mutex::default(),
         });
@@ -129,11 +133,7 @@ impl Engine {
             .context_length()
             .min(blocks.saturating_mul(BLOCK_TOKENS));
         let pool = BlockPool::new(blocks, BLOCK_TOKENS, config.prefix_cache);
-        let limits = StepLimits {
-            sequences: config.max_sequences,
-            tokens: config.step_token_budget,
-            per_tenant: config.max_sequences_per_tenant,
-        };
+        let limits = step_limits(&config);
         let for_loop = Arc::clone(&shared);
         let (max_sequences, threads) = (config.max_sequences, config.threads);
         let run = move |waker, started: &dyn Fn(Started)| {
@@ -158,6 +158,7 @@ impl Engine {
                 in_flight: Vec::new(),
                 blocked_since: None,
                 fault: config.fault.0,
+                began: Instant::now(),
             }
             .run();
         };
@@ -173,6 +174,16 @@ impl Engine {
             block_bytes: 0,
             warm_up,
         })
+    }
+}
+
+/// Bounds of a step.
+fn step_limits(config: &EngineConfig) -> StepLimits {
+    StepLimits {
+        sequences: config.max_sequences,
+        tokens: config.step_token_budget,
+        per_tenant: config.max_sequences_per_tenant,
+        idle_tenant_s: config.idle_tenant.map_or(0, |time| time.as_secs().max(1)),
     }
 }
 

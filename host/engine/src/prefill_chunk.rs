@@ -20,7 +20,7 @@ const BATCH: usize = 256;
 
 /// Most seconds of a step with prefill while tenants contend: a request that comes in the middle of one waits
 /// for its end.
-const CONTENDED: f64 = 0.010;
+const CONTENDED: f64 = 0.005;
 
 /// Moving averages of step times, and the chunk size that follows.
 #[derive(Debug)]
@@ -151,13 +151,13 @@ mod tests {
     fn chunks_are_shorter_while_tenants_contend() {
         let mut chunk = chunk(100);
         assert_eq!(chunk.contended_tokens(), usize::MAX, "not measured yet");
-        chunk.measured(512, Duration::from_micros(51_200));
-        assert_eq!(chunk.contended_tokens(), 96, "ten milliseconds");
+        chunk.measured(512, Duration::from_micros(25_600));
+        assert_eq!(chunk.contended_tokens(), 96, "five milliseconds");
         chunk.measured(512, Duration::from_secs(100));
         assert_eq!(chunk.contended_tokens(), LEAST);
-        let mut short = self::chunk(5);
-        short.measured(512, Duration::from_micros(51_200));
-        assert_eq!(short.contended_tokens(), 48, "the target is less");
+        let mut short = self::chunk(4);
+        short.measured(512, Duration::from_micros(25_600));
+        assert_eq!(short.contended_tokens(), 80, "the target is less");
         assert_eq!(PrefillChunk::new(None).contended_tokens(), usize::MAX);
     }
 

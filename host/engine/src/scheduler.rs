@@ -51,6 +51,8 @@ pub(crate) struct StepLimits {
     pub(crate) tokens: usize,
     /// Most places that a tenant is entitled to; 0 is no bound.
     pub(crate) per_tenant: usize,
+    /// Seconds after which a tenant without sequences is forgotten; 0 is never.
+    pub(crate) idle_tenant_s: u64,
 }
 
 /// A sequence to be queued.
@@ -137,7 +139,7 @@ impl Scheduler {
         Self {
             limits,
             pool,
-            fair_queue: FairQueue::new(limits.per_tenant),
+            fair_queue: FairQueue::new(limits.per_tenant, limits.idle_tenant_s),
             waiting: BTreeMap::new(),
             running: Vec::new(),
             admissions: 0,
@@ -169,6 +171,11 @@ impl Scheduler {
     /// token of one tenant is at least the time of a step with the prompts of another.
     pub(crate) fn set_contended_chunk(&mut self, tokens: usize) {
         self.contended_chunk = tokens.max(1);
+    }
+
+    /// Tell the time, in seconds since any moment, by which idle tenants are forgotten.
+    pub(crate) fn set_time(&mut self, now_s: u64) {
+        self.fair_queue.set_time(now_s);
     }
 
     pub(crate) fn pool(&self) -> &BlockPool {

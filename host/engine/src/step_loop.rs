@@ -75,6 +75,8 @@ pub(crate) struct StepLoop {
     /// Since when nothing could be computed although sequences could run, but for those that hold
     /// places and blocks while they wait for masks.
     pub(crate) blocked_since: Option<Instant>,
+    /// When the loop was started.
+    pub(crate) began: Instant,
     /// Called in each turn; see [`EngineConfig::fault`](crate::EngineConfig::fault).
     pub(crate) fault: Option<fn()>,
 }
@@ -148,6 +150,7 @@ impl StepLoop {
     /// Accept new sequences, drop cancelled ones, and flush streams that have room again. Returns
     /// whether to go on.
     fn receive(&mut self) -> bool {
+        self.scheduler.set_time(self.began.elapsed().as_secs());
         while let Ok(submission) = self.submissions.try_recv() {
             match submission {
                 Submitted::Sequence(submission) => self.accept(submission),

@@ -3,6 +3,7 @@
 //!
 //! Neither prompts nor answers nor keys come through here.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use mortise_trace::{Span, short};
 
-use crate::figures::RequestFigures;
+use crate::figures::{RequestFigures, RequestSums};
 
 /// Longest name of a model or caller in a log line.
 const MAX_NAME_CHARS: usize = 128;
@@ -83,6 +84,11 @@ pub trait AccessObserver: Send + Sync {
     fn figures(&self) -> RequestFigures {
         RequestFigures::default()
     }
+
+    /// Sums of the requests of one account, by the public names of the models that they named.
+    fn sums(&self, _account: &str) -> BTreeMap<String, RequestSums> {
+        BTreeMap::new()
+    }
 }
 
 /// The record of a request that has ended.
@@ -110,6 +116,8 @@ pub struct Access<'a> {
     pub principal: Option<&'a str>,
     /// The tenant of who asked.
     pub tenant: Option<&'a str>,
+    /// The account that the request counts for, whole: names above are cut.
+    pub account: Option<&'a str>,
     /// Labels that policies gave, `name=value` with commas between them.
     pub labels: Option<&'a str>,
     /// The caller's own name for its user, as it gave it.
@@ -142,6 +150,7 @@ struct Facts {
     max_tokens: Option<u32>,
     principal: Option<String>,
     tenant: Option<String>,
+    account: Option<Arc<str>>,
     labels: Option<String>,
     user: Option<String>,
     stream: bool,
@@ -199,6 +208,11 @@ impl AccessRecord {
             facts.labels =
                 (!labels.is_empty()).then(|| labels.chars().take(MAX_LABELS_CHARS).collect());
         });
+    }
+
+    /// The account that the request counts for.
+    pub fn counts_for(&self, account: Arc<str>) {
+        self.with(|facts| facts.account = Some(account));
     }
 
     /// Facts of a request whose answer is to begin.
@@ -315,6 +329,7 @@ impl Drop for AccessGuard {
             max_tokens: facts.max_tokens,
             principal: facts.principal.as_deref(),
             tenant: facts.tenant.as_deref(),
+            account: facts.account.as_deref(),
             labels: facts.labels.as_deref(),
             user: facts.user.as_deref(),
             answer: facts.answer,

@@ -1,6 +1,26 @@
 //! Figures of all requests that asked a model for something, for those who watch the server.
 
+use std::ops::AddAssign;
 use std::time::Duration;
+
+/// Requests that have ended, and their tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RequestSums {
+    /// Requests that named a model that there is.
+    pub requests: u64,
+    /// Tokens of their prompts.
+    pub prompt_tokens: u64,
+    /// Tokens generated.
+    pub completion_tokens: u64,
+}
+
+impl AddAssign for RequestSums {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.prompt_tokens += other.prompt_tokens;
+        self.completion_tokens += other.completion_tokens;
+    }
+}
 
 /// Figures since the start of the server, but for what is of late.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -39,7 +39,7 @@ pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
 pub use dialect::{Conventions, Dialect};
 pub use endpoint::{Endpoint, LocalSocket};
-pub use figures::{RequestFigures, RequestLatency};
+pub use figures::{RequestFigures, RequestLatency, RequestSums};
 pub use guard::{Guard, HeaderLimits};
 pub use health::{Check, CheckState, Checks};
 pub use json::{MAX_DEPTH, kind_of, parse_object};

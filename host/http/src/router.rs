@@ -16,7 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header};
 use mortise_trace::Span;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
@@ -64,12 +64,10 @@ pub struct HttpState {
     pub cut: watch::Receiver<bool>,
     /// Counts and logs requests.
     pub observer: Arc<dyn AccessObserver>,
-    /// The main listener shows `/metrics` and `/v1/metrics`.
+    /// The main listener shows the numbers of all callers together, such as `/metrics`.
     pub shows_metrics: bool,
     /// The body of `GET /metrics`.
     pub metrics: Page,
-    /// The body of `GET /v1/metrics`.
-    pub totals: Box<dyn Fn() -> Value + Send + Sync>,
     /// States of the server's parts.
     pub checks: Checks,
 }
@@ -143,12 +141,9 @@ const STREAMED_TYPES: [&[u8]; 2] = [b"text/event-stream", b"application/x-ndjson
 pub(crate) const HEALTH: &str = "/health";
 pub(crate) const READY: &str = "/ready";
 const METRICS: &str = "/metrics";
-const TOTALS: &str = "/v1/metrics";
 const VERSION: &str = "/version";
 /// Routes of no dialect.
-const OWN: [&str; 8] = [
-    HEALTH, READY, METRICS, TOTALS, VERSION, DOCUMENT, PAGE, LOOK,
-];
+const OWN: [&str; 7] = [HEALTH, READY, METRICS, VERSION, DOCUMENT, PAGE, LOOK];
 
 /// The label of a request's route, for handlers of what no route takes.
 #[derive(Clone, Copy)]
@@ -235,7 +230,6 @@ fn own_routes() -> Routes<Arc<HttpState>> {
     let of_health = Operation::get(HEALTH, "getHealth", "Whether the process lives.");
     let of_ready = Operation::get(READY, "getReady", "Whether new work is welcome.");
     let of_metrics = Operation::get(METRICS, "getMetrics", "Numbers as Prometheus reads them.");
-    let of_totals = Operation::get(TOTALS, "getTotals", "Sums since the start.");
     let of_version = Operation::get(VERSION, "getVersion", "The version of the server.");
     Routes::default()
         .on(
@@ -253,7 +247,6 @@ fn own_routes() -> Routes<Arc<HttpState>> {
                 .writes("application/openmetrics-text"),
             metrics_page,
         )
-        .on(of_totals.refuses(&[404]).answers(200, "Totals"), totals)
         .on(of_version.answers(200, "Version"), version)
 }
 
@@ -486,14 +479,6 @@ impl HttpState {
 pub fn metrics_elsewhere(path: &str) -> Problem {
     let message = format!("there is no route GET {path} on this address; see `metrics.listener`");
     Problem::new(StatusCode::NOT_FOUND, "unknown_route", message)
-}
-
-/// Requests and tokens since the start, as JSON.
-async fn totals(State(state): State<Arc<HttpState>>) -> Response {
-    if !state.shows_metrics {
-        return metrics_elsewhere(TOTALS).into_response();
-    }
-    json_response(StatusCode::OK, &(state.totals)())
 }
 
 /// The version of the server.

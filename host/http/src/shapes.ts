@@ -23,13 +23,4 @@ type NotReady =
   | { status: "starting"; models: { state: string; progress: object | null }[] }
   | { status: "draining" };
 
-type Sums = {
-  total_requests: integer;
-  total_prompt_tokens: integer;
-  total_completion_tokens: integer;
-};
-
-/** Requests and tokens since the start, of all models and of each. */
-type Totals = Sums & { uptime_seconds: integer; models: { [name: string]: Sums } };
-
 type Version = { version: string };

@@ -6,13 +6,15 @@ use crate::error::HubError;
 use crate::reference::ModelReference;
 
 /// Small files beside the weights that are fetched where they are present.
-const BESIDE_WEIGHTS: [&str; 7] = [
+const BESIDE_WEIGHTS: [&str; 9] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "additional_chat_templates/rag.jinja",
+    "additional_chat_templates/tool_use.jinja",
     "modules.json",
 ];
 /// Folders of the `sentence-transformers` layout whose configuration says how to pool.
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantisation_is_found_as_a_part_of_its_own() {
+    fn feature_b11_a_quantisation_or_a_file_is_named_behind_the_colon() {
         let files = [
             "m-Q4_K_S.gguf",
             "m-Q4_K_M.gguf",
@@ -226,6 +228,7 @@ mod tests {
         let gguf = |name: &str| Ok(Selection::Gguf(vec![name.to_owned()]));
         assert_eq!(choose("a/b:q4_k_m", &files), gguf("m-Q4_K_M.gguf"));
         assert_eq!(choose("a/b:Q8_0", &files), gguf("m.q8_0.gguf"));
+        assert_eq!(choose("a/b:m.q8_0.gguf", &files), gguf("m.q8_0.gguf"));
         assert_eq!(choose("a/b", &files), gguf("m-Q4_K_M.gguf"));
         let error = choose("a/b:Q4_K", &files).expect_err("no such file");
         assert!(error.contains("m-Q4_K_S.gguf"), "{error}");

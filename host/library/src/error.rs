@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use mortise_hub::HubError;
+use mortise_object_store::StoreError;
 
 /// Reason for which a model could not be taken in or removed.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +87,9 @@ pub enum LibraryError {
     /// The hub refused.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// The object store refused, or was not reached.
+    #[error(transparent)]
+    Store(StoreError),
     /// The disk refused.
     #[error("cannot write `{}`: {source}", path.display())]
     Disk {
@@ -117,6 +121,7 @@ impl LibraryError {
             Self::NoModel(_) => "no_model",
             Self::InUse(_) => "library_in_use",
             Self::Hub(_) => "pull_failed",
+            Self::Store(_) => "object_store_failed",
             Self::Disk { .. } => "library_unwritable",
         }
     }

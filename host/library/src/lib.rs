@@ -6,11 +6,12 @@
 //!       /files/ID/…              files of a model that was uploaded
 //!       /incoming/ID/…           files of an upload that is not complete
 //!       /hub/…                   models that were pulled, as the cache of the hub has them
+//!       /fetching/ID/…           files of a model that come from the object store
 //!       /lock                    held by the server that uses the folder
 //! ```
 //!
 //! A model exists once its entry does, which is written last and in one step: whatever ends the process, a model is
-//! there as a whole or not at all.
+//! there as a whole or not at all. The same holds in the object store, which has `entries/DIGEST.json` and `files/ID/…` too.
 
 mod contents;
 mod entries;
@@ -18,11 +19,13 @@ mod error;
 mod library;
 pub mod limits;
 mod name;
+mod record;
 mod room;
 
 pub use entries::{Entry, Source};
 pub use error::LibraryError;
 pub use library::{
-    About, Access, Appending, Changed, Library, LibraryConfig, PullState, PullStatus, Receiving,
-    Ties, UploadFile, UploadOrder, UploadStatus,
+    About, Access, Appending, Changed, Library, LibraryConfig, Places, PullState, PullStatus,
+    Receiving, Ties, UploadFile, UploadOrder, UploadStatus,
 };
+pub use mortise_object_store::{StoreConfig, StoreCredentials};

@@ -1,10 +1,12 @@
 //! The library: its folder, and what is done with the models in it.
 
+mod brought;
 mod pulls;
 mod receive;
+mod stored;
 mod uploads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mortise_hub::{HubConfig, ModelReference};
+use mortise_object_store::StoreConfig;
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::contents::remove_folder;
@@ -21,9 +24,12 @@ use crate::error::{LibraryError, disk};
 use crate::limits::{MAX_FORMS_AT_ONCE, MAX_PARTIAL_AGE};
 use crate::room::Room;
 
+use self::brought::Uses;
 use self::pulls::Pulls;
 pub use self::pulls::{PullState, PullStatus};
 pub use self::receive::{About, Receiving};
+pub use self::stored::Places;
+use self::stored::Stored;
 use self::uploads::Uploads;
 pub use self::uploads::{Appending, UploadFile, UploadOrder, UploadStatus};
 
@@ -54,6 +60,8 @@ pub struct LibraryConfig {
     pub access: Access,
     /// The hub. Its cache is the one of the library.
     pub hub: HubConfig,
+    /// Bucket that has the models as well.
+    pub object_store: Option<StoreConfig>,
 }
 
 impl LibraryConfig {
@@ -70,6 +78,8 @@ pub type Changed = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 pub struct Ties {
     /// True of a name that a model, an alias or an adapter has.
     pub taken: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    /// True of the name of a model that is loaded, or about to be.
+    pub in_use: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Lists the models anew, after one has come or gone.
     pub changed: Box<dyn Fn() -> Changed + Send + Sync>,
 }
@@ -82,6 +92,8 @@ pub struct Library {
     pulls: Pulls,
     uploads: Uploads,
     forms: Arc<Semaphore>,
+    stored: Option<Stored>,
+    uses: Uses,
     ties: OnceLock<Ties>,
     /// Held while the folder is used.
     _lock: File,
@@ -111,7 +123,10 @@ impl Library {
         sweep_parts(&LibraryConfig::hub_cache(&folder));
         let room = Room::new(folder.clone(), config.max_bytes, config.min_free_bytes);
         let uploads = Uploads::open(folder.join("incoming"), &room)?;
-        Ok(Arc::new(Self {
+        let stored = config.object_store.as_ref().map(Stored::new);
+        let library = Self {
+            stored: stored.transpose()?,
+            uses: Uses::default(),
             config,
             entries,
             room,
@@ -120,7 +135,9 @@ impl Library {
             forms: Arc::new(Semaphore::new(MAX_FORMS_AT_ONCE)),
             ties: OnceLock::new(),
             _lock: lock,
-        }))
+        };
+        library.sweep_fetched();
+        Ok(Arc::new(library))
     }
 
     /// Tie the library to the server around it. Done once.
@@ -133,24 +150,40 @@ impl Library {
         self.config.access
     }
 
-    /// Models of the library, by name.
+    /// Models of the library, by name, those of the object store included.
     pub fn entries(&self) -> Vec<Entry> {
-        self.entries.all()
+        let records = self.stored.as_ref().map(Stored::records);
+        let records = records.into_iter().flatten().map(|record| record.entry());
+        let mut all: BTreeMap<String, Entry> =
+            records.map(|entry| (entry.name.clone(), entry)).collect();
+        // Files that are here count before those that would come.
+        let own = self.entries.all().into_iter();
+        all.extend(own.map(|entry| (entry.name.clone(), entry)));
+        all.into_values().collect()
     }
 
-    /// Models of the library whose files are there, with the path of each.
+    /// Models of the library whose files are there, or come from the object store when they are needed, with the path of
+    /// each. Asks the store which it has. Blocks.
     pub fn models(&self) -> Vec<(String, PathBuf)> {
+        if let Some(stored) = &self.stored {
+            stored.refresh();
+        }
         let folder = &self.config.folder;
-        let models = self.entries.all().into_iter();
-        models
-            .map(|entry| (entry.name, folder.join(entry.path)))
-            .filter(|(_, path)| path.exists())
-            .collect()
+        let models = self.entries().into_iter().filter_map(|entry| {
+            let path = folder.join(&entry.path);
+            if path.exists() {
+                return Some((entry.name, path));
+            }
+            let record = self.stored.as_ref()?.record(&entry.name)?;
+            Some((entry.name, folder.join(record.path())))
+        });
+        models.collect()
     }
 
     /// A model of the library.
     pub fn entry(&self, name: &str) -> Option<Entry> {
-        self.entries.get(name)
+        let here = self.entries.get(name);
+        here.or_else(|| Some(self.stored.as_ref()?.record(name)?.entry()))
     }
 
     /// Events of pulls from now on.
@@ -166,10 +199,13 @@ impl Library {
         let this = Arc::clone(self);
         let name = name.to_owned();
         let removed = blocking(move || {
-            let entry = this.entries.get(&name);
+            let entry = this.entry(&name);
             let entry = entry.ok_or_else(|| LibraryError::NotInLibrary(name.clone()))?;
             if entry.source == Source::Pull && this.pulls.brings_repository(&name) {
                 return Err(LibraryError::BeingPulled(name));
+            }
+            if let Some(stored) = &this.stored {
+                stored.remove(&name)?;
             }
             // First the entry: files without one are removed at the next start, if not now.
             this.entries.remove(&name)?;
@@ -184,14 +220,14 @@ impl Library {
 
     fn remove_files(&self, entry: &Entry) -> Result<(), LibraryError> {
         let path = self.config.folder.join(&entry.path);
-        match entry.source {
-            // The folder of an upload is named by the first two parts: files/ID.
-            Source::Upload => {
+        match entry.path.starts_with("files") {
+            // The folder of an upload, or of files from the object store, is named by the first two parts: files/ID.
+            true => {
                 let folder: PathBuf = entry.path.components().take(2).collect();
                 remove_folder(&self.config.folder.join(folder));
                 Ok(())
             }
-            Source::Pull => {
+            false => {
                 let others = self.entries.all();
                 let shared = |other: &Entry| other.path == entry.path;
                 // Two references may mean the same files.
@@ -213,7 +249,7 @@ impl Library {
 
     fn check_free(&self, name: &str) -> Result<(), LibraryError> {
         let taken = self.ties.get().is_some_and(|ties| (ties.taken)(name));
-        match taken || self.entries.get(name).is_some() {
+        match taken || self.entry(name).is_some() {
             true => Err(LibraryError::NameInUse(name.to_owned())),
             false => Ok(()),
         }

@@ -28,3 +28,11 @@ pub const MAX_FORMS_AT_ONCE: usize = 4;
 pub const MAX_PARTIAL_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Events of pulls that a slow listener of the admin side may lag behind before it misses some.
 pub const MAX_PULL_BACKLOG: usize = 256;
+/// Files of one model in an object store.
+pub const MAX_STORED_FILES: usize = 512;
+/// Parts of the path of a file below the folder of its model, in an object store.
+pub const MAX_FILE_DEPTH: usize = 4;
+/// Pause after a first attempt to copy a model to the object store that failed; it doubles.
+pub const COPY_PAUSE: Duration = Duration::from_secs(5);
+/// Longest of these pauses.
+pub const MAX_COPY_PAUSE: Duration = Duration::from_secs(300);

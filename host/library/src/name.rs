@@ -38,7 +38,7 @@ pub(crate) fn check_file_name(name: &str) -> Result<(), LibraryError> {
     ))
 }
 
-fn is_plain(part: &str) -> bool {
+pub(crate) fn is_plain(part: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     part.bytes().all(allowed)
         && part.starts_with(|first: char| first.is_ascii_alphanumeric())

@@ -14,11 +14,13 @@ use crate::stored_tensor::{StoredTensor, TensorPlace};
 use crate::weights::{Mapped, NumberType, Numbers, WeightPrecision, widen};
 
 /// Names of the token embedding in safetensors files, of decoders and of encoders.
-const EMBEDDINGS: [&str; 4] = [
+const EMBEDDINGS: [&str; 6] = [
     "model.embed_tokens.weight",
     "embeddings.word_embeddings.weight",
     "bert.embeddings.word_embeddings.weight",
     "roberta.embeddings.word_embeddings.weight",
+    "embeddings.tok_embeddings.weight",
+    "model.embeddings.tok_embeddings.weight",
 ];
 
 /// Size of the vocabulary with its padding: the rows of the token embedding, as many as the file has

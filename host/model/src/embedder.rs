@@ -1,7 +1,7 @@
 //! Models that make vectors of texts: encoders, and decoders whose rows are pooled.
 
 use crate::decoder::{EmbedError, Model};
-use crate::encoder::{Encoder, EncoderSpec};
+use crate::encoder::{Encoder, EncoderSpec, ModernEncoder, ModernSpec};
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
 use crate::pooling::{Pooling, PoolingSpec};
@@ -14,6 +14,7 @@ pub struct Embedder(Kind);
 #[derive(Debug)]
 enum Kind {
     Encoder(Box<Encoder>),
+    Modern(Box<ModernEncoder>),
     Decoder(Box<Model>, PoolingSpec),
 }
 
@@ -32,6 +33,7 @@ impl Embedder {
     pub fn describes(folder: &ModelFolder, options: EmbedderOptions) -> Result<bool, ModelError> {
         Ok(options.pooling.is_some()
             || EncoderSpec::describes(folder)?
+            || ModernSpec::ranks(folder)? == Some(false)
             || PoolingSpec::read(folder)?.is_some())
     }
 
@@ -51,6 +53,11 @@ impl Embedder {
             encoder.set_pooling(chosen(encoder.spec().pooling));
             return Ok(Self(Kind::Encoder(Box::new(encoder))));
         }
+        if ModernSpec::ranks(folder)? == Some(false) {
+            let mut encoder = ModernEncoder::load(folder, precision)?;
+            encoder.set_pooling(chosen(encoder.spec().pooling));
+            return Ok(Self(Kind::Modern(Box::new(encoder))));
+        }
         let read = PoolingSpec::read(folder)?.unwrap_or(PoolingSpec {
             pooling: Pooling::Last,
             normalised: true,
@@ -63,6 +70,7 @@ impl Embedder {
     pub fn dimensions(&self) -> usize {
         match &self.0 {
             Kind::Encoder(encoder) => encoder.spec().hidden,
+            Kind::Modern(encoder) => encoder.spec().hidden,
             Kind::Decoder(model, _) => model.spec().hidden,
         }
     }
@@ -71,14 +79,17 @@ impl Embedder {
     pub fn context(&self) -> usize {
         match &self.0 {
             Kind::Encoder(encoder) => encoder.spec().context,
+            Kind::Modern(encoder) => encoder.spec().context,
             Kind::Decoder(model, _) => model.spec().context,
         }
     }
 
-    /// Serve texts of at most `tokens` tokens, where a decoder was made for more.
+    /// Serve texts of at most `tokens` tokens, where a model with rotary positions was made for more.
     pub fn limit_context(&mut self, tokens: usize) {
-        if let Kind::Decoder(model, _) = &mut self.0 {
-            model.limit_context(tokens);
+        match &mut self.0 {
+            Kind::Encoder(_) => {}
+            Kind::Modern(encoder) => encoder.limit_context(tokens),
+            Kind::Decoder(model, _) => model.limit_context(tokens),
         }
     }
 
@@ -86,6 +97,7 @@ impl Embedder {
     pub fn pooling(&self) -> PoolingSpec {
         match &self.0 {
             Kind::Encoder(encoder) => encoder.spec().pooling,
+            Kind::Modern(encoder) => encoder.spec().pooling,
             Kind::Decoder(_, pooling) => *pooling,
         }
     }
@@ -94,6 +106,7 @@ impl Embedder {
     pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let (model, pooling) = match &self.0 {
             Kind::Encoder(encoder) => return Ok(encoder.embed(texts)?),
+            Kind::Modern(encoder) => return Ok(encoder.embed(texts)?),
             Kind::Decoder(model, pooling) => (model, *pooling),
         };
         let context = self.context();

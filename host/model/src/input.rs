@@ -144,6 +144,7 @@ impl ModelInput {
             (0..span.rows).map(|row| AttentionRow {
                 first_block: span.first_block,
                 position: span.first_position + row,
+                ahead: 0,
             })
         });
         rows.collect()

@@ -3,6 +3,8 @@
 
 /// Bytes of a configuration file.
 pub(crate) const CONFIG_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of a tokenizer's file; a vocabulary of 256 000 tokens has about 20 MB.
+pub const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 /// Entries of a list in a configuration file.
 pub(crate) const LIST_MAX: usize = 1 << 12;
 /// End-of-sequence tokens in one field.

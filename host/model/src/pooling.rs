@@ -4,6 +4,7 @@ use crate::error::ModelError;
 use crate::fields::{Fields, brief};
 use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::limits::MODULES_MAX;
+use crate::text_step;
 
 /// List of modules of sentence-transformers.
 const MODULES_FILE: &str = "modules.json";
@@ -31,8 +32,7 @@ pub struct PoolingSpec {
 
 impl PoolingSpec {
     /// Read the pooling of a model; `None` if its files name none. Vectors are normalised unless
-    /// `modules.json` is there without a `Normalize` module. Vectors are normalised unless
-    /// `modules.json` is there and has no such step.
+    /// `modules.json` is there without a `Normalize` module. Steps that are not computed here are refused.
     pub fn read(folder: &ModelFolder) -> Result<Option<Self>, ModelError> {
         if folder.gguf().is_some() {
             let pooling = Fields::read(folder, CONFIG_FILE)?
@@ -43,6 +43,7 @@ impl PoolingSpec {
                 normalised: true,
             }));
         }
+        text_step::check(folder)?;
         let normalised = match Fields::read_list(folder, MODULES_FILE, MODULES_MAX)? {
             None => true,
             Some(modules) => check_modules(&modules)?,
@@ -67,18 +68,23 @@ impl PoolingSpec {
     }
 }
 
+/// Field of a GGUF file.
+const NUMBER: &str = "pooling_type";
+/// Its value where a head makes a score of a row.
+const BY_HEAD: usize = 4;
+
+/// Whether a GGUF file's rows are not pooled but scored by a head.
+pub(crate) fn pools_by_head(config: &Fields) -> Result<bool, ModelError> {
+    Ok(config.count(NUMBER, 0..=BY_HEAD)? == Some(BY_HEAD))
+}
+
 /// A GGUF file says it by a number.
 fn read_number(config: &Fields) -> Result<Option<Pooling>, ModelError> {
-    const FIELD: &str = "pooling_type";
-    Ok(match config.count(FIELD, 0..=4)? {
-        None | Some(0) => None,
+    Ok(match config.count(NUMBER, 0..=BY_HEAD)? {
         Some(1) => Some(Pooling::Mean),
         Some(2) => Some(Pooling::First),
         Some(3) => Some(Pooling::Last),
-        Some(other) => {
-            let problem = format!("is {other}; supported are 1 (mean), 2 (first) and 3 (last)");
-            return Err(config.wrong(FIELD, problem));
-        }
+        _ => None,
     })
 }
 

@@ -188,6 +188,70 @@ fn steps_that_are_not_computed_are_refused() {
     }
 }
 
+/// Texts that sentence-transformers would change before its tokenizer.
+#[test]
+fn texts_that_would_be_other_tokens_are_refused() {
+    let tokenizer = |normalizer: &str| format!(r#"{{"normalizer": {normalizer}, "model": {{}}}}"#);
+    let small = r#"{"type": "Lowercase"}"#;
+    let bert = |small: bool| format!(r#"{{"type": "BertNormalizer", "lowercase": {small}}}"#);
+    let several = format!(r#"{{"type": "Sequence", "normalizers": [{{"type": "NFC"}}, {small}]}}"#);
+    let lower = r#"{"max_seq_length": 512, "do_lower_case": true}"#;
+    let messages =
+        r#"{"modality_config": {"text": {"method": "forward"}, "message": {"method": "forward"}}}"#;
+    for (file, config, tokenizer, expected) in [
+        (
+            "sentence_bert_config.json",
+            r#"{"max_seq_length": 9}"#,
+            "{}".to_owned(),
+            None,
+        ),
+        ("sentence_bert_config.json", lower, tokenizer(small), None),
+        (
+            "sentence_bert_config.json",
+            lower,
+            tokenizer(&several),
+            None,
+        ),
+        (
+            "sentence_bert_config.json",
+            lower,
+            tokenizer(&bert(true)),
+            None,
+        ),
+        (
+            "sentence_bert_config.json",
+            lower,
+            tokenizer(&bert(false)),
+            Some("keeps capitals"),
+        ),
+        (
+            "sentence_roberta_config.json",
+            lower,
+            tokenizer("null"),
+            Some("keeps capitals"),
+        ),
+        (
+            "sentence_bert_config.json",
+            messages,
+            "{}".to_owned(),
+            Some("has `message`"),
+        ),
+    ] {
+        let folder =
+            sentence_transformer("qwen3-qk-norm", MODULES, r#"{"pooling_mode": "lasttoken"}"#);
+        std::fs::write(folder.path().join(file), config).unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer).unwrap();
+        let error = load(folder.path(), EmbedderOptions::default())
+            .err()
+            .map(|error| error.to_string());
+        match (&error, expected) {
+            (None, None) => {}
+            (Some(error), Some(expected)) => assert!(error.contains(expected), "{error}"),
+            _ => panic!("{config}: {error:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_decoder_without_such_files_generates() {
     let folder = ModelFolder::open(decoder("qwen3-qk-norm")).unwrap();

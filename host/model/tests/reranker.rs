@@ -7,7 +7,8 @@ use mortise_model::{
 };
 use serde_json::{Value, json};
 
-const RANKERS: [&str; 2] = ["ranker-bert", "ranker-roberta"];
+const RANKERS: [&str; 3] = ["ranker-bert", "ranker-roberta", "ranker-modern"];
+const CLASSIFIERS: [&str; 2] = ["ranker-qwen3", "ranker-llama"];
 
 fn tests() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests")
@@ -106,20 +107,26 @@ fn a_pair_has_the_same_bits_alone_and_in_a_batch() {
 
 #[test]
 fn the_vectors_of_an_encoder_without_its_head_agree_with_transformers() {
-    let folder = changed("ranker-roberta", |config| {
-        config["architectures"] = json!(["XLMRobertaModel"]);
-    });
-    let folder = ModelFolder::open(folder.path()).unwrap();
-    assert_eq!(Reranker::describes(&folder).unwrap(), None);
-    let options = EmbedderOptions::default();
-    let model = Embedder::load(&folder, WeightPrecision::AsStored, options).unwrap();
-    for entry in references(&data("ranker-roberta/reference.json")) {
-        let tokens = tokens(&entry["single"]);
-        let found = model.embed(&[&tokens]).unwrap().remove(0);
-        let expected = entry["vector"].as_array().unwrap();
-        assert_eq!(found.len(), expected.len());
-        for (found, expected) in found.iter().zip(expected) {
-            close("a vector", *found, expected);
+    for (name, class) in [
+        ("ranker-roberta", "XLMRobertaModel"),
+        ("ranker-modern", "ModernBertModel"),
+    ] {
+        let folder = changed(name, |config| {
+            config["architectures"] = json!([class]);
+        });
+        let folder = ModelFolder::open(folder.path()).unwrap();
+        assert_eq!(Reranker::describes(&folder).unwrap(), None);
+        let options = EmbedderOptions::default();
+        assert!(Embedder::describes(&folder, options).unwrap());
+        let model = Embedder::load(&folder, WeightPrecision::AsStored, options).unwrap();
+        for entry in references(&data(&format!("{name}/reference.json"))) {
+            let tokens = tokens(&entry["single"]);
+            let found = model.embed(&[&tokens]).unwrap().remove(0);
+            let expected = entry["vector"].as_array().unwrap();
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(expected) {
+                close(name, *found, expected);
+            }
         }
     }
 }
@@ -149,6 +156,67 @@ fn scores_of_decoders_agree_with_transformers() {
         assert_eq!(model.score(&[pair]).is_ok(), tokens.len() <= 6);
         let error = load((yes, 144)).unwrap_err().to_string();
         assert!(error.contains("`vocab_size`"), "{error}");
+    }
+}
+
+/// A GGUF file that llama.cpp's converter makes of BERT lacks the first layer of its head.
+#[test]
+fn scores_of_gguf_files_agree_with_transformers() {
+    for (file, folder, member) in [
+        ("ranker-roberta.gguf", "ranker-roberta", "logit"),
+        ("ranker-bert.gguf", "ranker-bert", "direct"),
+    ] {
+        let model = load(&data(file));
+        assert_eq!(model.context(), 48);
+        for entry in references(&data(folder).join("reference.json")) {
+            let tokens = tokens(&entry["tokens"]);
+            let pair = EncoderText {
+                tokens: &tokens,
+                second: number(&entry["second"]),
+            };
+            close(file, model.score(&[pair]).unwrap()[0], &entry[member]);
+        }
+    }
+    let folder = ModelFolder::open(data("ranker-qwen3.gguf")).unwrap();
+    let found = Reranker::describes(&folder).unwrap();
+    assert_eq!(found, Some(RerankerKind::Classifier));
+    let model = Reranker::load_classifier(&folder, WeightPrecision::AsStored).unwrap();
+    let mut compared = 0;
+    for entry in references(&data("yes-no.json")) {
+        if entry["model"] == "qwen3-qk-norm" {
+            let tokens = tokens(&entry["tokens"]);
+            let pair = EncoderText {
+                tokens: &tokens,
+                second: tokens.len(),
+            };
+            close("qwen3", model.score(&[pair]).unwrap()[0], &entry["logit"]);
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 3);
+}
+
+#[test]
+fn scores_of_decoders_with_a_head_agree_with_transformers() {
+    for name in CLASSIFIERS {
+        let folder = ModelFolder::open(data(name)).unwrap();
+        let found = Reranker::describes(&folder).unwrap();
+        assert_eq!(found, Some(RerankerKind::Classifier));
+        assert!(!Embedder::describes(&folder, EmbedderOptions::default()).unwrap());
+        let model = Reranker::load_classifier(&folder, WeightPrecision::AsStored).unwrap();
+        for entry in references(&data(name).join("reference.json")) {
+            let mut tokens = tokens(&entry["tokens"]);
+            let score = |tokens: &[u32]| {
+                let second = tokens.len();
+                model.score(&[EncoderText { tokens, second }]).unwrap()[0]
+            };
+            close(name, score(&tokens), &entry["logit"]);
+            // The row of padding is never the one that is scored.
+            if tokens.len() < model.context() {
+                tokens.push(1);
+                close(name, score(&tokens), &entry["logit"]);
+            }
+        }
     }
 }
 
@@ -187,6 +255,37 @@ fn heads_that_are_not_computed_are_refused() {
         assert!(error.contains("has 2 labels"), "{error}");
         let error = refused(name, &|config| config["id2label"] = Value::Null);
         assert!(error.contains("has 2 labels"), "{error}");
+    }
+    for name in CLASSIFIERS {
+        let folder = changed(name, |config| {
+            config["id2label"] = json!({"0": "no", "1": "yes"});
+        });
+        let folder = ModelFolder::open(folder.path()).unwrap();
+        let error = Reranker::load_classifier(&folder, WeightPrecision::AsStored).unwrap_err();
+        assert!(error.to_string().contains("has 2 labels"), "{error}");
+    }
+    for (field, value) in [
+        ("norm_bias", json!(true)),
+        ("classifier_bias", json!(true)),
+        ("hidden_activation", json!("relu")),
+        ("classifier_pooling", json!("max")),
+        ("layer_types", json!(["full_attention"])),
+        ("layer_types", json!(vec!["linear_attention"; 5])),
+        ("num_attention_heads", json!(5)),
+        (
+            "rope_type",
+            json!({"full_attention": {"rope_type": "yarn"}}),
+        ),
+    ] {
+        let error = refused("ranker-modern", &|config| {
+            let name = if field == "rope_type" {
+                "rope_parameters"
+            } else {
+                field
+            };
+            config[name] = value.clone();
+        });
+        assert!(error.contains(field), "{field}: {error}");
     }
     let error = refused("ranker-roberta", &|config| {
         config["pad_token_id"] = json!(49);

@@ -69,6 +69,8 @@ pub struct AdapterStatus {
     pub load_time: Option<Duration>,
     /// Requests that have used it since its model was loaded.
     pub uses: u64,
+    /// When the last of them began, in milliseconds since 1970.
+    pub last_used_ms: Option<u64>,
     /// Reason why its last load failed.
     pub last_error: Option<String>,
 }
@@ -140,6 +142,7 @@ struct Entry {
     state: AdapterState,
     loaded: Option<Loaded>,
     uses: u64,
+    last_used_ms: Option<u64>,
     last_error: Option<String>,
 }
 
@@ -162,6 +165,7 @@ impl AdapterStatus {
             loaded_at_ms: None,
             load_time: None,
             uses: 0,
+            last_used_ms: None,
             last_error: None,
         }
     }
@@ -271,6 +275,7 @@ impl Adapters {
                 state: AdapterState::Loading,
                 loaded: None,
                 uses: 0,
+                last_used_ms: None,
                 last_error: None,
             };
             entries.insert(config.name.clone(), entry);
@@ -340,16 +345,18 @@ impl Adapters {
         let mut entries = self.lock();
         let entry = entries.get_mut(name);
         let entry = entry.filter(|entry| entry.state == AdapterState::Loaded);
-        let Some((uses, loaded)) =
-            entry.and_then(|entry| Some((&mut entry.uses, entry.loaded.as_ref()?)))
-        else {
+        let Some((entry, adapter)) = entry.and_then(|entry| {
+            let adapter = Arc::clone(&entry.loaded.as_ref()?.adapter);
+            Some((entry, adapter))
+        }) else {
             drop(entries);
             return Err(self.unknown(name));
         };
-        *uses += 1;
+        entry.uses += 1;
+        entry.last_used_ms = Some(now_ms());
         Ok(Arc::new(AdaptedRuntime {
             runtime: Arc::clone(runtime),
-            adapter: Arc::clone(&loaded.adapter),
+            adapter,
         }))
     }
 
@@ -398,6 +405,7 @@ impl Entry {
             loaded_at_ms: loaded.map(|loaded| loaded.at_ms),
             load_time: loaded.map(|loaded| loaded.took),
             uses: self.uses,
+            last_used_ms: self.last_used_ms,
             last_error: self.last_error.clone(),
         }
     }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::adapters::AdapterConfig;
 use crate::child_config::ChildConfig;
 use crate::device_choice::DeviceChoice;
+use crate::model_settings::{ModelEngine, RequestDefaults};
 use crate::script::Script;
 use crate::upstream_config::UpstreamConfig;
 
@@ -39,6 +40,10 @@ pub struct ModelConfig {
     pub upstream: Option<UpstreamConfig>,
     /// A process that this server starts answers for the model.
     pub child: Option<ChildConfig>,
+    /// Settings of its engine that differ from those of all others.
+    pub engine: ModelEngine,
+    /// Values for requests that say nothing.
+    pub defaults: RequestDefaults,
     /// Format that weights are quantised to while they are loaded, if their files have full precision.
     pub quantize: Option<Quantize>,
     /// Draft model for speculative decoding.
@@ -136,6 +141,8 @@ impl ModelConfig {
             script: None,
             upstream: None,
             child: None,
+            engine: ModelEngine::default(),
+            defaults: RequestDefaults::default(),
             quantize: None,
             draft: None,
             loras: Vec::new(),
@@ -199,6 +206,8 @@ impl Quantize {
 pub struct EngineSettings {
     /// Device of the models.
     pub device: DeviceChoice,
+    /// Values for requests that say nothing, where their model has none.
+    pub defaults: RequestDefaults,
     /// For each model that the engine serves.
     pub engine: EngineConfig,
     /// Cached prefixes serve all tenants.

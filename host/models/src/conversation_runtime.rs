@@ -1,6 +1,12 @@
 //! The second kind of runtime: conversation in, events out.
 
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use mortise_engine::{EngineLoad, SubmitError};
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
 use crate::conversation::{Conversation, TemplateArguments, ToolDeclaration};
@@ -11,7 +17,8 @@ use crate::output::{Delta, FinishReason, TokenLogprob, Usage};
 /// the server, and passes its events on.
 pub trait ConversationRuntime: Send + Sync {
     /// Submit a conversation for one choice. Must not block: a runtime that has to connect first
-    /// reports failures in the stream. Dropping the stream cancels the choice.
+    /// reports failures in the stream. Dropping the stream cancels the choice. A runtime may work only while
+    /// the stream is waited for.
     ///
     /// # Errors
     /// When the request cannot be answered, or too many requests wait.
@@ -164,6 +171,8 @@ pub enum OutputFormat {
 /// Event of one choice, in order. Exactly one `Finished` or `Failed` comes last.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputEvent {
+    /// The runtime has begun to answer; nothing has been generated yet. A runtime may leave it out.
+    Begun,
     /// The choice grew: by one token, if the runtime streams token by token.
     Delta {
         /// Increment. Calls are numbered from 0 in the order in which they begin.
@@ -219,10 +228,15 @@ pub enum RuntimeError {
 
 /// The receiving end of a choice. Dropping it cancels the choice: sends fail, which a runtime takes
 /// as its cue to free what the choice holds.
-#[derive(Debug)]
 pub struct OutputStream {
     receiver: mpsc::Receiver<OutputEvent>,
+    /// An event that came and was not read.
+    came: Option<OutputEvent>,
+    /// Work that sends the events, where nobody else does it.
+    work: Option<Work>,
 }
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl OutputStream {
     /// Events that may wait for the reader. A full stream is backpressure for its choice, and for no
@@ -232,11 +246,129 @@ impl OutputStream {
     /// A stream and the sender that feeds it.
     pub fn channel() -> (mpsc::Sender<OutputEvent>, Self) {
         let (sender, receiver) = mpsc::channel(Self::CAPACITY);
-        (sender, Self { receiver })
+        let stream = Self {
+            receiver,
+            came: None,
+            work: None,
+        };
+        (sender, stream)
+    }
+
+    /// A stream whose events are sent by work that goes on while the stream is read, on the reader's task: no other is
+    /// woken for each event. It is dropped with the stream, wherever it stands.
+    pub fn worked<F>(work: impl FnOnce(mpsc::Sender<OutputEvent>) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, mut stream) = Self::channel();
+        stream.work = Some(Box::pin(work(sender)));
+        stream
     }
 
     /// The next event; `None` after the last, or when the runtime has stopped.
     pub async fn next(&mut self) -> Option<OutputEvent> {
-        self.receiver.recv().await
+        match self.came.take() {
+            Some(event) => Some(event),
+            None => poll_fn(|context| self.poll_receive(context)).await,
+        }
+    }
+
+    /// Wait until the runtime has begun to answer, or has failed before it did: its failure then. What has come is read by
+    /// [`next`](Self::next) as ever.
+    pub async fn begun(&mut self) -> Option<&RuntimeError> {
+        if self.came.is_none() {
+            self.came = poll_fn(|context| self.poll_receive(context)).await;
+        }
+        match &self.came {
+            Some(OutputEvent::Failed(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<OutputEvent>> {
+        let Some(work) = &mut self.work else {
+            return self.receiver.poll_recv(context);
+        };
+        match self.receiver.try_recv() {
+            Ok(event) => return Poll::Ready(Some(event)),
+            Err(TryRecvError::Disconnected) => return Poll::Ready(None),
+            Err(TryRecvError::Empty) => {}
+        }
+        if work.as_mut().poll(context).is_ready() {
+            self.work = None;
+            return self.receiver.poll_recv(context);
+        }
+        // The work has seen to it that this is polled again.
+        self.receiver
+            .try_recv()
+            .map_or(Poll::Pending, |event| Poll::Ready(Some(event)))
+    }
+}
+
+impl fmt::Debug for OutputStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("OutputStream")
+            .field("receiver", &self.receiver)
+            .field("came", &self.came)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const SENT: usize = 3 * OutputStream::CAPACITY;
+
+    fn delta(number: usize) -> OutputEvent {
+        OutputEvent::Delta {
+            delta: Delta::Content(number.to_string()),
+            logprobs: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn work_goes_on_while_it_is_waited_for() {
+        let mut stream = OutputStream::worked(async |sender| {
+            for number in 0..SENT {
+                if number % 7 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                sender.send(delta(number)).await.expect("a reader");
+            }
+        });
+        for number in 0..SENT {
+            assert_eq!(stream.next().await, Some(delta(number)));
+        }
+        assert_eq!(stream.next().await, None);
+        assert_eq!(stream.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn the_beginning_is_read_again() {
+        let mut stream = OutputStream::worked(async |sender| {
+            sender.send(OutputEvent::Begun).await.expect("a reader");
+        });
+        assert_eq!(stream.begun().await, None);
+        assert_eq!(stream.next().await, Some(OutputEvent::Begun));
+        assert_eq!(stream.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn work_ends_with_its_stream() {
+        let held = Arc::new(());
+        let kept = Arc::clone(&held);
+        let mut stream = OutputStream::worked(async move |sender| {
+            sender.send(delta(0)).await.expect("a reader");
+            std::future::pending::<()>().await;
+            drop(kept);
+        });
+        assert_eq!(stream.next().await, Some(delta(0)));
+        assert_eq!(Arc::strong_count(&held), 2);
+        drop(stream);
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 }

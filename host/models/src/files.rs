@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use mortise_hub::ModelReference;
 use mortise_model::gguf::{Gguf, GgufError};
-use mortise_model::{FileBytes, GenerationConfig, ModelFolder, vocabulary_size};
+use mortise_model::{
+    FileBytes, GenerationConfig, ModelFolder, TOKENIZER_BYTES_MAX, vocabulary_size,
+};
 use mortise_tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
 use serde_json::Value;
 
@@ -14,10 +16,13 @@ use crate::config::ModelConfig;
 use crate::digest::check_pin;
 use crate::lifecycle::{LoadProgress, LoadStage};
 
-/// Largest tokenizer file that is read; a vocabulary of 256 000 tokens has about 20 MB.
-const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 /// Largest configuration file of a model that is read.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
+/// Templates beside `chat_template.jinja`, where `transformers` saves them, by their names.
+const FURTHER_TEMPLATES: [(&str, &str); 2] = [
+    ("rag", "additional_chat_templates/rag.jinja"),
+    ("tool_use", "additional_chat_templates/tool_use.jinja"),
+];
 /// Control tokens that end an answer wherever a vocabulary has them: GGUF files often name one only.
 const END_TOKENS: [&str; 7] = [
     "<|im_end|>",
@@ -125,11 +130,18 @@ impl ModelFiles {
         let config = small("tokenizer_config.json")?;
         let special = small("special_tokens_map.json")?;
         let template = small("chat_template.jinja")?;
+        let further = FURTHER_TEMPLATES.map(|(name, file)| small(file).map(|read| (name, read)));
+        let further: Vec<_> = further.into_iter().collect::<Result<_, _>>()?;
+        let further = further.iter();
+        let further: Vec<(&str, &[u8])> = further
+            .filter_map(|(name, bytes)| Some((*name, bytes.as_deref()?)))
+            .collect();
         let tokenizer = Tokenizer::load(TokenizerFiles {
             tokenizer: &tokenizer_json,
             config: config.as_deref(),
             special_tokens_map: special.as_deref(),
             chat_template: template.as_deref(),
+            further_templates: &further,
         })
         .with_context(|| format!("in the model folder `{}`", folder.name()))?;
         let model: Value = match small("config.json")? {

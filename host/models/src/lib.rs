@@ -23,6 +23,7 @@ mod local_embedder;
 mod local_loader;
 mod local_reranker;
 mod model;
+mod model_settings;
 mod output;
 mod placement;
 mod replicas;
@@ -35,6 +36,7 @@ mod text_queue;
 mod text_reranker;
 mod token_runtime;
 mod upstream_config;
+mod vector_cache;
 mod weights;
 
 pub use adapters::{
@@ -64,6 +66,7 @@ pub use local_loader::LocalLoader;
 pub use model::{
     Capability, Generator, Listing, Model, RenderedGenerator, TextEmbedder, TokenGenerator,
 };
+pub use model_settings::{ModelEngine, RequestDefaults};
 pub use mortise_engine::TenantLoad;
 pub use mortise_model::{EmbeddingPrompts, GenerationConfig, PromptError, PromptUse};
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
@@ -78,3 +81,4 @@ pub use upstream_config::{
     ApiKey, BadApiKey, BadBaseUrl, BaseUrl, Dispatch, HealthCheck, MaxTokensField, Rendering,
     UpstreamApi, UpstreamConfig, UpstreamTimeouts,
 };
+pub use vector_cache::VectorCache;

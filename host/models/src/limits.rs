@@ -28,6 +28,9 @@ pub const MAX_MODEL_NAME_BYTES: usize = 256;
 /// Events of models that a slow listener of the admin side may lag behind before it misses some.
 pub const MAX_EVENT_BACKLOG: usize = 256;
 
+/// Bytes of the vectors of texts that may be asked for again, of one embedding model.
+pub const MAX_CACHED_VECTOR_BYTES: usize = 16 * 1024 * 1024;
+
 /// Adapters that one model may have, loaded or not.
 pub const MAX_ADAPTERS: usize = 64;
 /// Bytes of the name of an adapter.

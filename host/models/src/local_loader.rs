@@ -11,11 +11,13 @@ use mortise_tokenizer::Tokenizer;
 
 use crate::adapters::Adapters;
 use crate::config::{EngineSettings, ModelConfig};
+use crate::conversation::TemplateArguments;
 use crate::files::{ModelFiles, ModelSource};
 use crate::lifecycle::{
     KvTypeName, LifecycleError, LoadModel, LoadOverrides, LoadProgress, Override,
 };
 use crate::model::{Generator, Model, TextEmbedder, TokenGenerator};
+use crate::model_settings::RequestDefaults;
 use crate::replicas::Replicas;
 use crate::script::ScriptKind;
 use crate::scripted_conversation::ScriptedConversation;
@@ -70,6 +72,16 @@ impl LocalLoader {
         self.source.open_telling(config, progress)
     }
 
+    /// Values for requests to a model that say nothing.
+    fn defaults(&self, config: &ModelConfig) -> RequestDefaults {
+        config.defaults.or(&self.engine.defaults)
+    }
+
+    /// Arguments of a model's chat template where the caller gives none of their names.
+    pub fn template_arguments(&self, config: &ModelConfig) -> Arc<TemplateArguments> {
+        Arc::new(self.defaults(config).template_arguments)
+    }
+
     fn draft(&self, name: &str) -> Option<ModelConfig> {
         let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
         models.iter().find(|model| model.name == name).cloned()
@@ -77,7 +89,12 @@ impl LocalLoader {
 
     /// The configuration and the settings of the engine with a load's own.
     fn settled(&self, config: &ModelConfig, overrides: &LoadOverrides) -> anyhow::Result<Settled> {
-        let mut engine = self.engine.clone();
+        let own = &config.engine;
+        let mut engine = EngineSettings {
+            device: own.device.unwrap_or(self.engine.device),
+            engine: own.over(&self.engine.engine),
+            ..self.engine.clone()
+        };
         match overrides.kv_type {
             Override::Keep => {}
             Override::Default => engine.engine.kv_type = KvType::default(),
@@ -107,7 +124,8 @@ impl LocalLoader {
             engine,
             max_context: match overrides.max_context {
                 Override::Set(tokens) => tokens,
-                Override::Keep | Override::Default => self.max_context,
+                Override::Keep => own.max_context.unwrap_or(self.max_context),
+                Override::Default => self.max_context,
             },
             replicas: match overrides.replicas {
                 Override::Set(replicas) => replicas,
@@ -149,6 +167,7 @@ fn add_runtime(
                 runtime,
                 tokenizer,
                 prompts: prompts(config, folder)?,
+                cache: Arc::default(),
             });
         }
         ModelRuntime::Reranker(runtime, form) => {
@@ -245,7 +264,8 @@ impl LoadModel for LocalLoader {
                     runtime,
                     tokenizer,
                     vocabulary_size: files.vocabulary_size,
-                    generation: files.defaults,
+                    generation: self.defaults(config).over(files.defaults),
+                    template_arguments: self.template_arguments(config),
                 };
                 model.generator = Some(Generator::Tokens(generator));
             }

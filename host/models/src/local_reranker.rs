@@ -29,18 +29,30 @@ impl ComputeBatch for Reranker {
     }
 }
 
+/// Way in which a model scores.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way {
+    /// An encoder's head.
+    Encoder,
+    /// A decoder's head.
+    Classifier,
+    /// The tokens of two answers, that of `yes` first.
+    Answers((u32, u32)),
+}
+
 impl LocalReranker {
-    /// Open an encoder, or, with the tokens of its answers, a decoder. Blocks.
+    /// Open a model of a kind; one that answers has the tokens of its answers. Blocks.
     pub(crate) fn open(
         folder: &ModelFolder,
         precision: WeightPrecision,
-        answers: Option<(u32, u32)>,
+        way: Way,
         max_context: usize,
         max_queue: usize,
     ) -> anyhow::Result<Self> {
-        let model = match answers {
-            None => Reranker::load(folder, precision),
-            Some(answers) => Reranker::load_decoder(folder, precision, answers),
+        let model = match way {
+            Way::Encoder => Reranker::load(folder, precision),
+            Way::Classifier => Reranker::load_classifier(folder, precision),
+            Way::Answers(answers) => Reranker::load_decoder(folder, precision, answers),
         };
         let mut model = model.context("the model that ranks cannot be loaded")?;
         model.limit_context(max_context);

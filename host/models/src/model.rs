@@ -10,10 +10,12 @@ use mortise_tokenizer::Tokenizer;
 use crate::adapters::{AdapterError, Adapters};
 use crate::catalogue::Named;
 use crate::config::ModelConfig;
+use crate::conversation::TemplateArguments;
 use crate::conversation_runtime::ConversationRuntime;
 use crate::embedding_runtime::EmbeddingRuntime;
 use crate::text_reranker::TextReranker;
 use crate::token_runtime::TokenRuntime;
+use crate::vector_cache::VectorCache;
 
 /// Names of a model, and what lists of models show of it, loaded or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +127,8 @@ pub struct TokenGenerator {
     pub adapters: Arc<Adapters>,
     /// Settings where the caller does not say.
     pub generation: GenerationConfig,
+    /// Arguments of the chat template where the caller gives none of their names.
+    pub template_arguments: Arc<TemplateArguments>,
 }
 
 /// A runtime elsewhere with what renders prompts for it here.
@@ -138,6 +142,8 @@ pub struct RenderedGenerator {
     pub vocabulary_size: usize,
     /// Tokens that end an answer.
     pub eos_tokens: Vec<u32>,
+    /// Arguments of the chat template where the caller gives none of their names.
+    pub template_arguments: Arc<TemplateArguments>,
 }
 
 /// An embedding runtime with its tokenizer.
@@ -149,6 +155,8 @@ pub struct TextEmbedder {
     pub tokenizer: Arc<Tokenizer>,
     /// Instructions that stand before texts.
     pub prompts: Arc<EmbeddingPrompts>,
+    /// Vectors of texts that may be asked for again.
+    pub cache: Arc<VectorCache>,
 }
 
 impl Model {
@@ -241,6 +249,15 @@ impl TokenGenerator {
 }
 
 impl Generator {
+    /// Arguments of the chat template where a caller gives none of their names; none where another server renders.
+    pub fn template_arguments(&self) -> Arc<TemplateArguments> {
+        match self {
+            Self::Tokens(tokens) => Arc::clone(&tokens.template_arguments),
+            Self::Rendered(rendered) => Arc::clone(&rendered.template_arguments),
+            Self::Conversation(_) => Arc::default(),
+        }
+    }
+
     /// Counters and gauges of the runtime.
     pub fn load(&self) -> EngineLoad {
         match self {

@@ -92,3 +92,89 @@ impl TokenRuntime for Replicas {
         self.runtimes.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use mortise_engine::{SamplingParams, Share};
+
+    use super::*;
+
+    /// A runtime with so many sequences under way, which counts what it is given.
+    struct Busy {
+        running: AtomicUsize,
+        refused: Mutex<usize>,
+    }
+
+    impl TokenRuntime for Busy {
+        fn submit(&self, _: SequenceRequest) -> Result<TokenStream, SubmitError> {
+            self.running.fetch_add(1, Relaxed);
+            *self.refused.lock().expect("a count") += 1;
+            Err(SubmitError::Stopped)
+        }
+
+        fn context_length(&self) -> usize {
+            8
+        }
+
+        fn load(&self) -> EngineLoad {
+            EngineLoad {
+                running: self.running.load(Relaxed),
+                max_running: 4,
+                ..EngineLoad::default()
+            }
+        }
+    }
+
+    fn request() -> SequenceRequest {
+        SequenceRequest {
+            prompt: vec![1],
+            max_tokens: 1,
+            stop_tokens: Vec::new(),
+            sampling: SamplingParams::default(),
+            logprobs: None,
+            prompt_logprobs: None,
+            priority: 0,
+            share: Share::default(),
+            salt: None,
+            adapter: None,
+            constraint: None,
+        }
+    }
+
+    fn given(runtimes: &[Arc<Busy>]) -> Vec<usize> {
+        let counts = runtimes.iter();
+        counts
+            .map(|runtime| *runtime.refused.lock().expect("a count"))
+            .collect()
+    }
+
+    #[test]
+    fn feature_q2_the_replica_with_the_fewest_is_asked_and_equals_take_turns() {
+        let busy = |running| {
+            Arc::new(Busy {
+                running: AtomicUsize::new(running),
+                refused: Mutex::new(0),
+            })
+        };
+        let runtimes = [busy(3), busy(0), busy(1)];
+        let all = runtimes.iter();
+        let all = all.map(|runtime| Arc::<Busy>::clone(runtime) as Arc<dyn TokenRuntime>);
+        let replicas = Replicas::of(all.collect());
+        assert_eq!(replicas.replicas(), 3);
+        assert_eq!(replicas.load().max_running, 12);
+        for _ in 0..5 {
+            let _ = replicas.submit(request());
+        }
+        assert_eq!(given(&runtimes), [0, 3, 2], "the busiest was left alone");
+        let loads: Vec<usize> = replicas.loads().iter().map(|load| load.running).collect();
+        assert_eq!(loads, [3, 3, 3]);
+        // Equals take turns: three more requests go to three engines.
+        for _ in 0..3 {
+            let _ = replicas.submit(request());
+        }
+        let loads: Vec<usize> = replicas.loads().iter().map(|load| load.running).collect();
+        assert_eq!(loads, [4, 4, 4]);
+    }
+}

@@ -14,12 +14,13 @@ use crate::device_choice::DeviceChoice;
 use crate::embedding_runtime::EmbeddingRuntime;
 use crate::files::{ModelFiles, ModelSource};
 use crate::local_embedder::LocalEmbedder;
-use crate::local_reranker::LocalReranker;
+use crate::local_reranker::{LocalReranker, Way};
+use crate::model_settings::{ModelEngine, RequestDefaults};
 use crate::placement::{Placed, Placement, start_engine};
 use crate::rerank_runtime::RerankRuntime;
 use crate::script::Script;
 use crate::scripted::{ScriptCodec, Scripted};
-use crate::text_reranker::{PairForm, USUAL_INSTRUCTION};
+use crate::text_reranker::{PairForm, USUAL_INSTRUCTION, answers};
 use crate::token_runtime::{AdapterBase, TokenRuntime};
 use crate::weights::LoadedWeights;
 
@@ -44,16 +45,18 @@ fn start(
     config: &ModelConfig,
     files: &ModelFiles,
     max_context: usize,
-    engine: EngineSettings,
+    mut engine: EngineSettings,
     source: &ModelSource,
     weights: &LoadedWeights,
 ) -> anyhow::Result<ModelRuntime> {
+    engine.engine.model = config.name.as_str().into();
     if let Some(script) = &config.script {
         return Ok(scripted(script, files));
     }
-    let ranks = match &config.rank {
-        Some(_) => Some(RerankerKind::Decoder),
-        None => Reranker::describes(&files.folder)?,
+    let ranks = match (&config.rank, Reranker::describes(&files.folder)?) {
+        (Some(_), Some(RerankerKind::Classifier)) => Some(RerankerKind::Classifier),
+        (Some(_), _) => Some(RerankerKind::Decoder),
+        (None, kind) => kind,
     };
     if let Some(kind) = ranks {
         return reranker(config, kind, files, max_context, &engine);
@@ -133,6 +136,19 @@ fn without_text(config: &ModelConfig) -> anyhow::Result<()> {
         config.draft.is_none(),
         "`draft_model` is set and the model generates no text to guess"
     );
+    let engine = ModelEngine {
+        max_context: config.engine.max_context,
+        ..ModelEngine::default()
+    };
+    anyhow::ensure!(
+        config.engine == engine,
+        "of `[models.engine]` only `max_context` counts for a model that generates no text: it has no KV cache, and is \
+         computed on the processor"
+    );
+    anyhow::ensure!(
+        config.defaults == RequestDefaults::default(),
+        "`[models.defaults]` is set and the model generates no text"
+    );
     Ok(())
 }
 
@@ -150,19 +166,25 @@ fn reranker(
             && config.default_prompt.is_none(),
         "the model ranks and makes no embeddings; leave `pooling`, `normalize`, `prompts` and `default_prompt` out"
     );
-    let (form, answers) = match kind {
-        RerankerKind::Encoder => (PairForm::joined(&files.tokenizer)?, None),
+    let tokenizer = &files.tokenizer;
+    let task = config.rank.as_ref().map(|rank| rank.instruction.as_str());
+    let usual = task.unwrap_or(USUAL_INSTRUCTION);
+    let (form, way) = match kind {
+        RerankerKind::Encoder => (PairForm::joined(tokenizer)?, Way::Encoder),
         RerankerKind::Decoder => {
-            let rank = config.rank.as_ref();
-            let task = rank.map_or(USUAL_INSTRUCTION, |rank| &rank.instruction);
-            let (form, answers) = PairForm::asked(&files.tokenizer, task)?;
-            (form, Some(answers))
+            let way = Way::Answers(answers(tokenizer)?);
+            (PairForm::asked(tokenizer, usual)?, way)
         }
+        // GGUF files tell nothing of pairs for decoders.
+        RerankerKind::Classifier if task.is_some() || files.folder.gguf().is_some() => {
+            (PairForm::asked(tokenizer, usual)?, Way::Classifier)
+        }
+        RerankerKind::Classifier => (PairForm::of_classifier(tokenizer)?, Way::Classifier),
     };
     let runtime = LocalReranker::open(
         &files.folder,
         config.precision(),
-        answers,
+        way,
         max_context,
         engine.engine.max_queue,
     )?;

@@ -16,6 +16,9 @@ const BEFORE: &str = "<|im_start|>system\nJudge whether the Document meets the r
 Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n";
 const AFTER: &str = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
 
+/// Control tokens of these texts.
+const CONTROLS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
+
 /// The tokens that such a model answers with.
 const ANSWERS: [&str; 2] = ["yes", "no"];
 
@@ -59,28 +62,48 @@ impl PairForm {
         Ok(Self::Joined)
     }
 
-    /// The form of a decoder that is asked for a task, and the tokens of its two answers.
+    /// The form of a decoder that is asked for a task.
     ///
     /// # Errors
     /// When its tokenizer lacks one of the tokens.
-    pub(crate) fn asked(
-        tokenizer: &Tokenizer,
-        instruction: &str,
-    ) -> anyhow::Result<(Self, (u32, u32))> {
-        let id = |text: &str| {
-            let id = tokenizer.token_id(text);
-            id.with_context(|| format!("the model ranks by the token `{text}`, and has none"))
-        };
-        for control in ["<|im_start|>", "<|im_end|>"] {
-            id(control)?;
+    pub(crate) fn asked(tokenizer: &Tokenizer, instruction: &str) -> anyhow::Result<Self> {
+        for control in CONTROLS {
+            known(tokenizer, control)?;
         }
-        let form = Self::Asked {
+        Ok(Self::Asked {
             before: tokenizer.encode_special(BEFORE)?,
             after: tokenizer.encode_special(AFTER)?,
             instruction: instruction.to_owned(),
-        };
-        Ok((form, (id(ANSWERS[0])?, id(ANSWERS[1])?)))
+        })
     }
+
+    /// The form of a decoder with a head: that of its tokenizer's files, or, where these tell nothing of two texts, that of a
+    /// decoder that is asked.
+    ///
+    /// # Errors
+    /// When its tokenizer has neither.
+    pub(crate) fn of_classifier(tokenizer: &Tokenizer) -> anyhow::Result<Self> {
+        let asked = CONTROLS
+            .iter()
+            .all(|text| tokenizer.token_id(text).is_some());
+        match tokenizer.joins_pairs() || !asked {
+            true => Self::joined(tokenizer),
+            false => Self::asked(tokenizer, USUAL_INSTRUCTION),
+        }
+    }
+}
+
+/// The tokens of the two answers of a decoder that is asked, `yes` first.
+///
+/// # Errors
+/// When the tokenizer lacks one of them.
+pub(crate) fn answers(tokenizer: &Tokenizer) -> anyhow::Result<(u32, u32)> {
+    Ok((known(tokenizer, ANSWERS[0])?, known(tokenizer, ANSWERS[1])?))
+}
+
+fn known(tokenizer: &Tokenizer, text: &str) -> anyhow::Result<u32> {
+    let id = tokenizer.token_id(text);
+    id.with_context(|| format!("the model ranks by the token `{text}`, and has none"))
 }
 
 impl TextReranker {

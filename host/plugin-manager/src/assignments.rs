@@ -1,12 +1,15 @@
 //! Assignment of plugins: from files and configuration to the plugin that serves each request.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use mortise_plugin::{Component, HeaderGrant, HttpGrant, Kind, Limits, Secret};
 use serde_json::{Map, Value, json};
 
-use crate::config::{AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, Watch};
+use crate::config::{
+    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, TemplateSource, Watch,
+};
 use crate::declared::Declared;
 use crate::error::PluginSetError;
 use crate::granted_secrets::{granted_secrets, with_ids};
@@ -43,6 +46,8 @@ pub(crate) struct Assignment {
     pub(crate) rewrites: Vec<String>,
     /// Time of a guardrail's verdicts.
     pub(crate) watch: Watch,
+    /// Chat templates that requests may choose, by name.
+    pub(crate) templates: BTreeMap<String, TemplateSource>,
     pub(crate) limits: Limits,
     /// Name by which a retriever is chosen; of other kinds nobody asks for it.
     pub(crate) name: Option<String>,
@@ -88,6 +93,7 @@ impl PartialEq for Assignment {
             && self.secrets == other.secrets
             && self.headers == other.headers
             && (&self.rewrites, self.watch) == (&other.rewrites, other.watch)
+            && self.templates == other.templates
             && self.limits == other.limits
             && (&self.ledger, &self.name) == (&other.ledger, &other.name)
             && self.http == other.http
@@ -241,6 +247,7 @@ impl Chooser<'_> {
             headers: binding.map(|b| b.headers.clone()).unwrap_or_default(),
             rewrites: binding.map(|b| b.rewrites.clone()).unwrap_or_default(),
             watch: Watch::default(),
+            templates: BTreeMap::new(),
             limits: self.limits(Kind::Policy, binding),
             name: binding.and_then(|b| b.name.clone()),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
@@ -300,6 +307,7 @@ impl Chooser<'_> {
             headers: HeaderGrant::default(),
             rewrites: Vec::new(),
             watch: binding.map(|b| b.watch).unwrap_or_default(),
+            templates: BTreeMap::new(),
             limits: self.limits(kind, binding),
             name: binding.and_then(|b| b.name.clone()),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
@@ -367,6 +375,7 @@ impl Chooser<'_> {
             headers: HeaderGrant::default(),
             rewrites: Vec::new(),
             watch: Watch::default(),
+            templates: binding.map(|b| b.templates.clone()).unwrap_or_default(),
             limits: self.limits(kind, binding),
             name: None,
             http: HttpGrant::default(),

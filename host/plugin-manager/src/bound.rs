@@ -8,19 +8,23 @@ use mortise_plugin::{
     Outbound, OutputParser, PluginHost, Policy, RateCounters, Retriever, Tools,
 };
 use mortise_service::{
-    CompileGrammar, DecidePolicy, Fallback, GuardAnswer, ModelPlugins, ParseOutput, PluginRoutes,
-    RawOnFailure, RenderChat, Retrieve, RunTool, Scope, ScopedGuardrail, ScopedPolicy,
-    ScopedRetriever, ScopedTools,
+    CompileGrammar, DecidePolicy, Fallback, GuardAnswer, ModelPlugins, NamedTemplates, ParseOutput,
+    PluginRoutes, RawOnFailure, RenderChat, Retrieve, RunTool, Scope, ScopedGuardrail,
+    ScopedPolicy, ScopedRetriever, ScopedTools, TemplateChoice,
 };
 
+use serde_json::json;
+
 use crate::assignments::{Assignment, EMBEDDED, file_of};
-use crate::config::OnFailure;
+use crate::config::{OnFailure, TemplateSource};
 use crate::error::PluginSetError;
 use crate::model::ModelFacts;
 use crate::scope::RoutingRule;
 
 /// Name of the server's own way to put passages together, as requests choose it.
 const OWN_ASSEMBLY: &str = "concat";
+/// Template of a model's files for requests with tools, as `transformers` calls it.
+const TOOL_USE: &str = "tool_use";
 
 /// Handle of any kind, wrapped in its failure policy.
 #[derive(Clone)]
@@ -262,7 +266,12 @@ fn routes<T: ?Sized>(mut plugins: Vec<(RoutingRule, Option<Arc<T>>)>) -> PluginR
 fn renders(assignment: &Assignment, model: &ModelFacts) -> bool {
     model.description.chat_template.is_some()
         || assignment.component.origin() != EMBEDDED
-        || assignment.settings.contains("\"chat_template\"")
+        || has_template(assignment)
+}
+
+/// Whether the operator put a template in the place of the model's.
+fn has_template(assignment: &Assignment) -> bool {
+    assignment.settings.contains("\"chat_template\"")
 }
 
 /// Makes handles of assignments.
@@ -289,16 +298,7 @@ impl Binder<'_> {
         let binding = self.binding(assignment, facts, ledgers);
         Ok(match assignment.kind {
             Kind::ChatTemplate => {
-                let first = ChatTemplate::bind(host, component, binding).await?;
-                let first: Arc<dyn RenderChat> = Arc::new(first);
-                match self.stand_in(assignment, facts) {
-                    None => Handle::Template(first),
-                    Some((component, binding)) => {
-                        let second = ChatTemplate::bind(host, component, binding).await?;
-                        let second: Arc<dyn RenderChat> = Arc::new(second);
-                        Handle::Template(Arc::new(Fallback { first, second }))
-                    }
-                }
+                Handle::Template(self.template(assignment, facts, binding).await?)
             }
             Kind::Grammar => {
                 let first = Grammar::bind(host, component, binding).await?;
@@ -347,22 +347,99 @@ impl Binder<'_> {
         })
     }
 
+    /// The template of an assignment, with its fallback and those beside it.
+    async fn template(
+        &self,
+        assignment: &Assignment,
+        facts: Option<&ModelFacts>,
+        binding: Binding,
+    ) -> Result<Arc<dyn RenderChat>, LoadError> {
+        let first = ChatTemplate::bind(self.host, &assignment.component, binding).await?;
+        let first: Arc<dyn RenderChat> = Arc::new(first);
+        let first = match self.stand_in(assignment, facts) {
+            None => first,
+            Some((component, binding)) => {
+                let second = ChatTemplate::bind(self.host, component, binding).await?;
+                let second: Arc<dyn RenderChat> = Arc::new(second);
+                Arc::new(Fallback { first, second })
+            }
+        };
+        let own = assignment.component.origin() == EMBEDDED && !has_template(assignment);
+        let with_tools = match facts
+            .filter(|_| own)
+            .and_then(|facts| facts.template(TOOL_USE))
+        {
+            Some(source) => self.rendering(assignment, facts, source).await?,
+            None => None,
+        };
+        let mut named = NamedTemplates::new();
+        for (name, source) in &assignment.templates {
+            let text = match source {
+                TemplateSource::Text(text) => Some(text.as_str()),
+                TemplateSource::Own(own) => facts.and_then(|facts| facts.template(own)),
+            };
+            let Some(text) = text else {
+                tracing::warn!(
+                    template = name,
+                    model = assignment.model,
+                    "requests cannot choose this chat template: the model's files have none of that name"
+                );
+                continue;
+            };
+            let template = self.rendering(assignment, facts, text).await?;
+            named.extend(template.map(|template| (name.clone(), template)));
+        }
+        if with_tools.is_none() && named.is_empty() {
+            return Ok(first);
+        }
+        Ok(Arc::new(TemplateChoice {
+            first,
+            with_tools,
+            named,
+        }))
+    }
+
+    /// The embedded plugin with this template.
+    async fn rendering(
+        &self,
+        assignment: &Assignment,
+        facts: Option<&ModelFacts>,
+        source: &str,
+    ) -> Result<Option<Arc<dyn RenderChat>>, LoadError> {
+        let settings = json!({"chat_template": source}).to_string();
+        let Some((component, binding)) = self.embedded(assignment, facts, settings) else {
+            return Ok(None);
+        };
+        let bound = ChatTemplate::bind(self.host, component, binding).await?;
+        Ok(Some(Arc::new(bound)))
+    }
+
     /// Fallback of an assignment: the embedded plugin of the kind with default settings.
     fn stand_in(
         &self,
         assignment: &Assignment,
         facts: Option<&ModelFacts>,
     ) -> Option<(&Arc<Component>, Binding)> {
-        if assignment.on_failure != OnFailure::Fallback {
-            return None;
+        match assignment.on_failure {
+            OnFailure::Fallback => self.embedded(assignment, facts, "{}".to_owned()),
+            OnFailure::Closed | OnFailure::Open => None,
         }
+    }
+
+    /// The embedded plugin of an assignment's kind, with these settings.
+    pub(crate) fn embedded(
+        &self,
+        assignment: &Assignment,
+        facts: Option<&ModelFacts>,
+        settings: String,
+    ) -> Option<(&Arc<Component>, Binding)> {
         let component = self
             .embedded
             .iter()
             .find(|component| component.kinds().contains(&assignment.kind))?;
         let assignment = Assignment {
             component: Arc::clone(component),
-            settings: "{}".to_owned(),
+            settings,
             limits: Limits::for_kind(assignment.kind),
             ..assignment.clone()
         };

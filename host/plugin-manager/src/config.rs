@@ -115,6 +115,8 @@ pub struct BindingConfig {
     pub rewrites: Vec<String>,
     /// Time of a guardrail's verdicts.
     pub watch: Watch,
+    /// Chat templates that requests may choose, by name.
+    pub templates: BTreeMap<String, TemplateSource>,
     /// JSON.
     pub settings: Value,
     /// Where the binding stands in the file, and each key in it: JSON pointers and lines.
@@ -169,6 +171,7 @@ impl BindingConfig {
             headers: HeaderGrant::default(),
             rewrites: Vec::new(),
             watch: Watch::default(),
+            templates: BTreeMap::new(),
             settings,
             lines: BTreeMap::new(),
         }
@@ -189,6 +192,15 @@ impl BindingConfig {
     pub fn is_by_architecture(&self) -> bool {
         self.architectures != ["*"]
     }
+}
+
+/// Source of a chat template that requests may choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateSource {
+    /// Jinja.
+    Text(String),
+    /// Template of the model's own files, by its name there.
+    Own(String),
 }
 
 /// Time of a guardrail's verdicts.

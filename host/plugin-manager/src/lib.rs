@@ -25,8 +25,8 @@ mod signature;
 pub use bound::OpenCounters;
 pub use change::{ChangeError, FileChange, Incoming};
 pub use config::{
-    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, Watch, at_line,
-    deserialize_kind, nearest_line,
+    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, TemplateSource, Watch,
+    at_line, deserialize_kind, nearest_line,
 };
 pub use declared::Declared;
 pub use folder::Rejected;

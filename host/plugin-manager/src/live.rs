@@ -262,6 +262,8 @@ impl LivePlugins {
                 "suspended": stats.suspended_bindings,
                 "suspensions": stats.suspensions,
                 "memory_peak_bytes": stats.memory_peak_bytes,
+                "image_bytes": stats.image_bytes,
+                "prepared_anew": stats.prepared_anew,
                 "calls": stats.functions.iter().map(|function| function.calls).sum::<u64>(),
                 "seconds": stats.functions.iter().map(|function| function.seconds_sum).sum::<f64>(),
                 "faults": faults,

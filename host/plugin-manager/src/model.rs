@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_models::{Generator, Model};
 use mortise_plugin::{ModelDescription, Vocabulary};
-use mortise_service::{describe_model, vocabulary};
+use mortise_service::{assumed_format, describe_model, vocabulary};
 use mortise_tokenizer::Tokenizer;
 
 /// What bindings choose models by.
@@ -23,6 +23,8 @@ pub struct ModelFacts {
     pub description: Arc<ModelDescription>,
     /// Every token, for grammars.
     pub vocabulary: Arc<Vocabulary>,
+    /// Chat templates of the model's files, by name.
+    pub templates: Arc<[(String, String)]>,
 }
 
 impl ModelFacts {
@@ -42,6 +44,14 @@ impl ModelFacts {
             ),
             Generator::Conversation(_) => return None,
         };
+        if let Some(format) = assumed_format(tokenizer, &model.architecture) {
+            tracing::info!(
+                model = model.name,
+                architecture = model.architecture,
+                format,
+                "the model's files have no chat template; one is told by its control tokens"
+            );
+        }
         Some(Self::of(
             &model.name,
             &model.architecture,
@@ -62,7 +72,14 @@ impl ModelFacts {
         Self {
             description: Arc::new(describe_model(tokenizer, name, architecture)),
             vocabulary: Arc::new(vocabulary(tokenizer, eos, logits)),
+            templates: tokenizer.chat_templates().into(),
         }
+    }
+
+    /// Chat template of the model's files by its name there.
+    pub(crate) fn template(&self, name: &str) -> Option<&str> {
+        let found = self.templates.iter().find(|(known, _)| known == name);
+        found.map(|(_, source)| source.as_str())
     }
 
     /// The public name.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use mortise_aot::BACKTRACE_FRAMES;
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBacktrace};
 
+use crate::breaker::Turn;
 use crate::cpu_share::{CpuShare, LONG_CALL_EPOCHS};
 use crate::state::{CallState, Grants, State, escape};
 use crate::stats::Counters;
@@ -67,6 +68,13 @@ impl Drop for Call {
         if let Some(counters) = self.counters.take() {
             counters.cancelled(self.function);
         }
+    }
+}
+
+impl Call {
+    /// Leave the call out of the counters.
+    pub(crate) fn uncounted(mut self) {
+        self.counters = None;
     }
 }
 
@@ -163,41 +171,67 @@ pub(crate) fn is_deferred(kind: Kind, function: &str, fault: &Fault) -> bool {
 /// a control call settles is neither counted nor logged here.
 pub(crate) fn finish<T, U>(
     store: &mut Store<State>,
-    mut call: Call,
+    call: Call,
     outcome: wasmtime::Result<Result<T, Fault>>,
     check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
 ) -> Ended<U> {
     let state = store.data_mut();
-    let (result, broken) = match outcome {
+    let failure = match outcome {
         Ok(Ok(value)) => match check(value, state) {
-            Ok(checked) => (Ok(checked), false),
-            Err(fault) => {
-                let broken = fault.is_breakdown();
-                (Err(fault), broken)
+            Ok(checked) => {
+                stop(state, call, None);
+                return Ended::Answered(checked);
             }
+            Err(fault) => Failure::Unsound(fault),
         },
-        Ok(Err(fault)) => (Err(shorten(told(fault, &mut state.call))), false),
-        Err(error) => (Err(classify(&error, state, call.deadline_ms)), true),
+        Ok(Err(fault)) => Failure::Returned(fault),
+        Err(error) => Failure::Stopped(error),
     };
+    let (error, broken) = failed(state, call, failure);
+    match broken {
+        true => Ended::Broken(error),
+        false => Ended::Refused(error),
+    }
+}
+
+/// Failure of a call.
+enum Failure {
+    /// The answer, as its check found.
+    Unsound(Fault),
+    /// The guest returned a fault.
+    Returned(Fault),
+    /// The guest was stopped.
+    Stopped(wasmtime::Error),
+}
+
+/// Stop the clock of a call, and count it with its fault, if it had one.
+fn stop(state: &State, mut call: Call, fault: Option<&Fault>) {
     report_dropped_lines(state, call.function);
-    let deferred = |fault: &&Fault| is_deferred(state.grants.kind, call.function, fault);
-    let counted = result.as_ref().err().filter(|fault| !deferred(fault));
     if let Some(counters) = call.counters.take() {
         let memory = u64::try_from(state.memory.used).unwrap_or(u64::MAX);
         counters.memory_peak.fetch_max(memory, Ordering::Relaxed);
-        counters.ended(call.function, call.started.elapsed(), counted);
+        counters.ended(call.function, call.started.elapsed(), fault);
     }
-    let counted = counted.is_some();
-    let error = match result {
-        Ok(value) => return Ended::Answered(value),
-        Err(fault) => {
-            let request_id = Arc::clone(&state.call.request_id);
-            let error = plugin_error(&state.grants, call.function, request_id, fault);
-            PluginError {
-                printed: state.call.printed.as_str().trim_end().into(),
-                ..error
-            }
+}
+
+/// The error of a call that failed, counted and told, and whether its instance must not be used again. One function
+/// for the calls of all types.
+fn failed(state: &mut State, call: Call, failure: Failure) -> (PluginError, bool) {
+    let function = call.function;
+    let (fault, broken) = match failure {
+        Failure::Unsound(fault) => {
+            let broken = fault.is_breakdown();
+            (fault, broken)
         }
+        Failure::Returned(fault) => (shorten(told(fault, &mut state.call)), false),
+        Failure::Stopped(error) => (classify(&error, state, call.deadline_ms), true),
+    };
+    let counted = !is_deferred(state.grants.kind, function, &fault);
+    stop(state, call, Some(&fault).filter(|_| counted));
+    let request_id = Arc::clone(&state.call.request_id);
+    let error = PluginError {
+        printed: state.call.printed.as_str().trim_end().into(),
+        ..plugin_error(&state.grants, function, request_id, fault)
     };
     if counted {
         let message = match broken {
@@ -206,17 +240,14 @@ pub(crate) fn finish<T, U>(
         };
         report(&state.grants, &error, message);
     }
-    if broken {
-        if error.fault.is_breakdown() {
-            let now = Instant::now();
-            state.grants.lost_instances.note(now);
-            if counted {
-                state.grants.fault_history.note(now);
-            }
+    if broken && error.fault.is_breakdown() {
+        let now = Instant::now();
+        state.grants.lost_instances.note(now);
+        if counted {
+            state.grants.fault_history.note(now);
         }
-        return Ended::Broken(error);
     }
-    Ended::Refused(error)
+    (error, broken)
 }
 
 /// Warn of log lines that the call wrote beyond its budget, at most once a second.
@@ -272,6 +303,21 @@ pub(crate) fn report(grants: &Grants, error: &PluginError, message: &'static str
     tracing::warn!(target: "mortise::plugin", plugin = &*error.plugin, version = &*error.version,
         kind = grants.kind.as_str(), function = error.function, request = &*error.request_id,
         fault = %escape(&error.fault.to_string()), printed, "{message}");
+}
+
+/// Tell the operator that a plugin is suspended, or called again.
+pub(crate) fn tell_turn(grants: &Grants, turn: Turn) {
+    let (name, version) = (grants.component.name(), grants.component.version());
+    let kind = grants.kind.as_str();
+    match turn {
+        Turn::Suspended(pause) => {
+            tracing::warn!(target: "mortise::plugin", plugin = name,
+                version, kind, pause_ms = pause.as_millis(),
+                "a plugin failed too often and is not called for a while");
+        }
+        Turn::Resumed => tracing::info!(target: "mortise::plugin", plugin = name,
+            version, kind, "a plugin is called again"),
+    }
 }
 
 fn shorten(fault: Fault) -> Fault {

@@ -9,7 +9,8 @@ use crate::handle::kind_handle;
 use crate::state::escape;
 use crate::versions::{ChatTemplateExports, convert};
 use crate::{
-    CallContext, ControlToken, Fault, PluginError, RenderedPrompt, Segment, TemplateInput,
+    CallContext, ControlToken, Fault, NameAndVersion, PluginError, RenderedPrompt, Segment,
+    TemplateInput,
 };
 
 /// Conversation of a control call.
@@ -61,7 +62,12 @@ impl ChatTemplate {
                 let control = async { Control::of(&self.render_once(context, smallest).await) };
                 Err(attribute(self.handle.pool(), error, to_caller, control).await)
             }
-            Ok(rendered) => {
+            Ok(mut rendered) => {
+                let component = self.component();
+                rendered.by = Some(NameAndVersion {
+                    name: component.name().to_owned(),
+                    version: component.version().to_owned(),
+                });
                 if let Some(tools) = tools {
                     self.look_for_tools(context, &tools, &rendered);
                 }

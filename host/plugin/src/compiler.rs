@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use mortise_aot::Code;
 use rayon_core::ThreadPoolBuilder;
-use wasmtime::Engine;
 use wasmtime::component::Component as Compiled;
+use wasmtime::{Engine, Module};
 
 use crate::cache::CompileCache;
 use crate::{LoadError, compile_cost};
@@ -25,6 +26,15 @@ pub(crate) struct Source<'a> {
     pub(crate) digest: &'a str,
 }
 
+/// A compiled component.
+#[derive(Clone)]
+pub(crate) struct MachineCode {
+    pub(crate) component: Compiled,
+    /// The memory that an instance begins with, where it is apart from the component; or the reason for which it
+    /// is not.
+    pub(crate) image: Result<Module, Box<str>>,
+}
+
 /// Compiles for one engine.
 pub(crate) struct Compiler<'a> {
     pub(crate) engine: &'a Engine,
@@ -36,7 +46,7 @@ pub(crate) struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    pub(crate) fn compile(&self, source: &Source<'_>) -> Result<Compiled, LoadError> {
+    pub(crate) fn compile(&self, source: &Source<'_>) -> Result<MachineCode, LoadError> {
         if let Some(kept) = self.kept(source) {
             return Ok(kept);
         }
@@ -75,7 +85,7 @@ impl Compiler<'_> {
     }
 
     /// Code that was compiled before, if it is there and suits this machine.
-    fn kept(&self, source: &Source<'_>) -> Option<Compiled> {
+    fn kept(&self, source: &Source<'_>) -> Option<MachineCode> {
         if !source.precompiled.is_empty() {
             match deserialize(self.engine, source.precompiled) {
                 Ok(compiled) => return Some(compiled),
@@ -96,7 +106,7 @@ impl Compiler<'_> {
     }
 
     /// Code that the cache has of an engine.
-    fn cached(&self, by: &Engine, source: &Source<'_>) -> Option<Compiled> {
+    fn cached(&self, by: &Engine, source: &Source<'_>) -> Option<MachineCode> {
         let cache = self.cache?;
         let cached = cache.read(by, source.digest)?;
         let compiled = deserialize(self.engine, &cached);
@@ -116,8 +126,8 @@ impl Compiler<'_> {
                 .build()
         });
         match pool {
-            None => by.precompile_component(wasm),
-            Some(Ok(pool)) => pool.install(|| by.precompile_component(wasm)),
+            None => mortise_aot::compile(by, wasm),
+            Some(Ok(pool)) => pool.install(|| mortise_aot::compile(by, wasm)),
             Some(Err(error)) => Err(wasmtime::Error::msg(format!("no threads: {error}"))),
         }
     }
@@ -125,9 +135,50 @@ impl Compiler<'_> {
 
 /// Load code that we compiled ourselves.
 #[allow(unsafe_code, reason = "compiled code is run as it is")]
-fn deserialize(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
+fn deserialize(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<MachineCode> {
+    let code = Code::of(compiled);
+    let code = code.ok_or_else(|| wasmtime::Error::msg("it is the code of another version"))?;
     // SAFETY: the bytes are the output of wasmtime's own compiler: either embedded by our build,
     // or read from the cache folder, which only the user of this process may write to and whose
     // files match the digest written with them. Operators cannot hand in compiled code.
-    unsafe { Compiled::deserialize(engine, compiled) }
+    let component = unsafe { Compiled::deserialize(engine, code.component) }?;
+    let image = match code.image {
+        // SAFETY: as above.
+        Ok(image) => Ok(unsafe { Module::deserialize(engine, image) }?),
+        Err(reason) => Err(reason.into()),
+    };
+    Ok(MachineCode { component, image })
+}
+
+/// Make a core module of data only, which new instances map instead of copying it.
+#[allow(unsafe_code, reason = "a compiled module is taken as it is")]
+pub(crate) fn data_module(engine: &Engine, wasm: &[u8]) -> wasmtime::Result<Module> {
+    let compiled = engine.precompile_module(wasm)?;
+    if let Some(file) = in_memory_file(&compiled) {
+        // SAFETY: the bytes are the output of wasmtime's own compiler, and nobody else has the file, which is
+        // sealed.
+        return unsafe { Module::deserialize_open_file(engine, file) };
+    }
+    // SAFETY: as above. There is one copy more in memory.
+    unsafe { Module::deserialize(engine, &compiled) }
+}
+
+/// A file without a name that holds these bytes and cannot be changed; `None` if the system has no such thing.
+#[cfg(target_os = "linux")]
+fn in_memory_file(bytes: &[u8]) -> Option<std::fs::File> {
+    use std::io::Write as _;
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("mortise-image", flags).ok()?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(bytes).ok()?;
+    let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals).ok()?;
+    Some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn in_memory_file(_bytes: &[u8]) -> Option<std::fs::File> {
+    None
 }

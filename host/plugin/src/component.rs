@@ -7,11 +7,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wasmtime::Engine;
 use wasmtime::component::Component as Compiled;
+use wasmtime::{Engine, Module};
 
 use crate::cache::hex_digest;
-use crate::compiler::{Compiler, Source};
+use crate::compiler::{Compiler, MachineCode, Source};
 use crate::kind::{Contract, INNER_SETTINGS, InterfaceName, PACKAGE, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
 use crate::wasm_file::{FileKind, cases, declared_version, file_kind, serves, settings_schema};
@@ -59,12 +59,13 @@ pub struct Component {
     kinds: Vec<Kind>,
     contract: Contract,
     built_against: String,
+    exports: Vec<String>,
     imports: Vec<String>,
     settings_schema: Option<String>,
     cases: Option<String>,
     serves: Option<String>,
     bytes: usize,
-    compiled: Compiled,
+    code: MachineCode,
 }
 
 impl Component {
@@ -109,6 +110,11 @@ impl Component {
         self.contract
     }
 
+    /// Names of our interfaces that it exports.
+    pub fn exports(&self) -> &[String] {
+        &self.exports
+    }
+
     /// Names of the interfaces that it imports.
     pub fn imports(&self) -> &[String] {
         &self.imports
@@ -125,7 +131,7 @@ impl Component {
 
     /// Number of its linear memories, each of which takes the place of an instance in the pool.
     pub(crate) fn memories(&self) -> u32 {
-        let needs = self.compiled.resources_required();
+        let needs = self.code.component.resources_required();
         needs.map_or(1, |needs| needs.num_memories.max(1))
     }
 
@@ -158,7 +164,18 @@ impl Component {
     }
 
     pub(crate) fn compiled(&self) -> &Compiled {
-        &self.compiled
+        &self.code.component
+    }
+
+    /// The memory that a new instance begins with, where it is apart from the code.
+    pub(crate) fn image(&self) -> Option<&Module> {
+        self.code.image.as_ref().ok()
+    }
+
+    /// Reason for which every instance is prepared anew; without one, further instances begin with the memory of a
+    /// prepared one where that saves time.
+    pub fn prepared_anew(&self) -> Option<&str> {
+        self.code.image.as_ref().err().map(|reason| &**reason)
     }
 
     /// Name and place, for error texts.
@@ -170,7 +187,7 @@ impl Component {
     pub(crate) fn compile(
         compiler: &Compiler<'_>,
         source: ComponentSource,
-    ) -> Result<Compiled, LoadError> {
+    ) -> Result<MachineCode, LoadError> {
         let bytes = SourceBytes::read(source)?;
         let label = label(&bytes.name, &bytes.origin);
         check_file(&label, &bytes.wasm)?;
@@ -187,17 +204,21 @@ impl Component {
         let label = label(&bytes.name, &bytes.origin);
         check_file(&label, &bytes.wasm)?;
         let digest = hex_digest(&bytes.wasm);
-        let compiled = match known(&digest) {
-            Some(component) => component.compiled.clone(),
+        let code = match known(&digest) {
+            Some(component) => component.code.clone(),
             None => bytes.compile(compiler, &label, &digest)?,
         };
-        let (exports, imports) = interface_names(compiler.engine, &compiled);
+        let (mut exports, mut imports) = interface_names(compiler.engine, &code.component);
+        if code.image.is_ok() {
+            imports.retain(|name| ![mortise_aot::IMAGE, mortise_aot::TAKE].contains(&&**name));
+        }
         let Exported {
             kinds,
             contract,
             built_against,
         } = Exported::read(&label, &exports)?;
         check_imports(&label, &kinds, &imports)?;
+        exports.retain(|name| InterfaceName::parse(name).is_some_and(|name| name.is_ours()));
         let version = declared_version(&bytes.wasm).unwrap_or_else(|| digest[..12].to_owned());
         Ok(Arc::new(Self {
             name: bytes.name,
@@ -207,12 +228,13 @@ impl Component {
             kinds,
             contract,
             built_against,
+            exports,
             imports,
             settings_schema: settings_schema(&bytes.wasm).map(str::to_owned),
             cases: cases(&bytes.wasm).map(str::to_owned),
             serves: serves(&bytes.wasm).map(str::to_owned),
             bytes: bytes.wasm.len(),
-            compiled,
+            code,
         }))
     }
 }
@@ -250,7 +272,7 @@ impl SourceBytes {
         compiler: &Compiler<'_>,
         label: &str,
         digest: &str,
-    ) -> Result<Compiled, LoadError> {
+    ) -> Result<MachineCode, LoadError> {
         compiler.compile(&Source {
             name: &self.name,
             label,

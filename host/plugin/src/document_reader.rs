@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component as Compiled, InstancePre, Linker, LinkerInstance};
+use wasmtime::component::{InstancePre, Linker, LinkerInstance};
 use wasmtime::{Engine, Store, StoreContextMut, Trap, UpdateDeadline};
 
+use crate::compiler::MachineCode;
 use crate::cpu_share::{CpuShare, LONG_CALL_EPOCHS};
 use crate::engine::EPOCH;
 use crate::limits::{MAX_READING, MAX_READING_BYTES, MAX_READING_OUTPUT_BYTES, READING_PATIENCE};
@@ -132,14 +133,18 @@ fn prepare(host: &PluginHost, source: ComponentSource) -> Result<InstancePre<Rea
     let failed = |error: wasmtime::Error| LoadError::Runtime {
         message: format!("{error:#}"),
     };
-    let compiled = host.compile(source)?;
-    let linker = linker(host.engine(), &compiled).map_err(failed)?;
-    linker.instantiate_pre(&compiled).map_err(failed)
+    let code = host.compile(source)?;
+    let linker = linker(host.engine(), &code).map_err(failed)?;
+    linker.instantiate_pre(&code.component).map_err(failed)
 }
 
 /// A linker of traps: of all that Rust's standard library imports, only random numbers are asked for.
-fn linker(engine: &Engine, compiled: &Compiled) -> wasmtime::Result<Linker<Reading>> {
+fn linker(engine: &Engine, code: &MachineCode) -> wasmtime::Result<Linker<Reading>> {
+    let compiled = &code.component;
     let mut linker = Linker::new(engine);
+    if let Ok(image) = &code.image {
+        linker.root().module(mortise_aot::IMAGE, image)?;
+    }
     let ty = compiled.component_type();
     for (import, external) in ty.imports(engine) {
         let ComponentItem::ComponentInstance(items) = external.ty else {

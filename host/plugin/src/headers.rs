@@ -140,9 +140,13 @@ fn handle_of(digest: &[u8; 32]) -> String {
             .expect("the system has random numbers")
     });
     let tag = hmac::sign(&KEY, digest);
-    let digits = tag.as_ref().iter().take(HANDLE_BYTES);
-    let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
-    format!("{HANDLE}{digits}")
+    let bytes = tag.as_ref().iter().take(HANDLE_BYTES);
+    let digits = bytes.flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = digits.filter_map(|digit| char::from_digit(digit.into(), 16));
+    let mut handle = String::with_capacity(HANDLE.len() + 2 * HANDLE_BYTES);
+    handle.push_str(HANDLE);
+    handle.extend(digits);
+    handle
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
-use wasmtime::component::Component as Compiled;
 
 use crate::cache::CompileCache;
-use crate::compiler::Compiler;
+use crate::compiler::{Compiler, MachineCode};
 use crate::cpu_share::CpuShare;
+use crate::prepared_memory::ImageBudget;
 use crate::stats::Registry;
 use crate::{Component, ComponentSource, HostConfig, LoadError, PluginStats, Profile, engine};
 
@@ -35,6 +35,7 @@ struct Inner {
     /// Held while a large instance goes.
     going: tokio::sync::Mutex<()>,
     max_instances: usize,
+    images: Arc<ImageBudget>,
     profile: Option<Arc<Profile>>,
 }
 
@@ -62,6 +63,7 @@ impl PluginHost {
             cpu_share: CpuShare::new(),
             going: tokio::sync::Mutex::new(()),
             max_instances,
+            images: Arc::new(ImageBudget::new(config.max_image_bytes)),
             profile: config.profile.then(Arc::default),
         };
         Ok(Self {
@@ -85,7 +87,7 @@ impl PluginHost {
     }
 
     /// Compile a component that is no plugin. Takes up to seconds, as [`Self::load`] does.
-    pub(crate) fn compile(&self, source: ComponentSource) -> Result<Compiled, LoadError> {
+    pub(crate) fn compile(&self, source: ComponentSource) -> Result<MachineCode, LoadError> {
         Component::compile(&self.compiler(), source)
     }
 
@@ -134,6 +136,16 @@ impl PluginHost {
     /// Wait for the turn to let a large instance go.
     pub(crate) async fn turn_to_go(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.inner.going.lock().await
+    }
+
+    /// Whether three quarters of the places for instances are free.
+    pub(crate) fn has_places_to_spare(&self) -> bool {
+        let inner = &*self.inner;
+        inner.instances.available_permits() >= inner.max_instances - inner.max_instances / 4
+    }
+
+    pub(crate) fn images(&self) -> &Arc<ImageBudget> {
+        &self.inner.images
     }
 
     pub(crate) fn max_instances(&self) -> usize {

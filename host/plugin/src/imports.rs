@@ -47,6 +47,7 @@ pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Re
             Ok((vocabulary(context.data())?,))
         }),
         "clock" => instance.func_wrap("unix-millis", |context: Context<'_>, ()| {
+            ask_outside(context.data(), "clock")?;
             Ok((context.data().unix_millis(),))
         }),
         "ledger" => ledger(instance),
@@ -56,7 +57,10 @@ pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Re
         "outbound-http" => instance.func_wrap_async(
             "send",
             |context: Context<'_>, (request,): (wit::outbound_http::Request,)| {
-                Box::new(async move { Ok((send(context, request).await,)) })
+                Box::new(async move {
+                    ask_outside(context.data(), "outbound-http")?;
+                    Ok((send(context, request).await,))
+                })
             },
         ),
         "mask-sink" => mask_sink::add_to_linker(instance),
@@ -97,6 +101,14 @@ fn host(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
             Ok(())
         },
     )
+}
+
+/// Refuse what changes with time to an instance that others are to begin with the memory of.
+fn ask_outside(state: &State, interface: &str) -> wasmtime::Result<()> {
+    match state.is_pattern {
+        true => Err(Misuse(format!("its preparation uses `{interface}`")).into()),
+        false => Ok(()),
+    }
 }
 
 fn described(state: &State) -> wasmtime::Result<&ModelDescription> {
@@ -159,6 +171,7 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                     capacity,
                     period_ms,
                 };
+                ask_outside(context.data(), "ledger")?;
                 let State { grants, call, .. } = context.data();
                 let (ledger, asks) = (Arc::clone(&grants.ledger), call.takes_nothing);
                 let verdict = match asks {
@@ -182,6 +195,7 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                     capacity,
                     period_ms,
                 };
+                ask_outside(context.data(), "ledger")?;
                 let State { grants, call, .. } = context.data();
                 let (ledger, asks) = (Arc::clone(&grants.ledger), call.takes_nothing);
                 if !asks {
@@ -212,6 +226,7 @@ async fn take_all(
         },
     });
     let withdrawals: Vec<Withdrawal> = withdrawals.collect();
+    ask_outside(context.data(), "ledger")?;
     let State { grants, call, .. } = context.data();
     let (ledger, takes) = (Arc::clone(&grants.ledger), !call.takes_nothing);
     let verdicts = ledger.take_all(&withdrawals, takes).await;

@@ -106,6 +106,17 @@ pub struct RenderedPrompt {
     pub stop: Vec<String>,
     /// The prompt ends inside a reasoning block.
     pub opens_reasoning: bool,
+    /// Component that rendered it, where one did.
+    pub by: Option<NameAndVersion>,
+}
+
+/// Name and version of a component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameAndVersion {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
 }
 
 /// A piece of a prompt.

@@ -87,6 +87,9 @@ pub struct HostConfig {
     /// WebAssembly call stack of one instance. 1 MiB matches the stack that Rust guests keep in
     /// their own memory, so that neither ends long before the other.
     pub stack_bytes: usize,
+    /// Memory of all prepared instances together that further ones begin with, in bytes; each is kept once. 1 GiB is
+    /// that of ten vocabularies of 150 000 tokens.
+    pub max_image_bytes: usize,
     /// Note each millisecond where a running guest is, unless it is an embedded one. It costs some
     /// microseconds each time.
     pub profile: bool,
@@ -103,6 +106,7 @@ impl Default for HostConfig {
     fn default() -> Self {
         Self {
             max_instances_total: 1000,
+            max_image_bytes: 1 << 30,
             cache_dir: None,
             stack_bytes: 1 << 20,
             profile: false,
@@ -139,6 +143,9 @@ pub struct Limits {
     /// The same for one that has grown by more than 2 MiB: a burst of requests that each needed much
     /// leaves no memory behind ten seconds later.
     pub idle_grown_ms: u64,
+    /// Time of a preparation, in microseconds, from which on its result is kept for further instances to begin with.
+    /// To begin so takes some 30; 2000 is a little more than what keeping costs for a small memory.
+    pub keep_prepared_from_us: u64,
     /// Time for which a call waits for an instance when all are busy.
     pub checkout_wait_ms: u64,
     /// Deadlines of the functions.
@@ -162,6 +169,7 @@ impl Default for Limits {
             recycle_growth_bytes: 16 << 20,
             idle_ms: 60_000,
             idle_grown_ms: 7_000,
+            keep_prepared_from_us: 2000,
             checkout_wait_ms: 1000,
             deadlines: Deadlines::default(),
             budget_ms: 60_000,

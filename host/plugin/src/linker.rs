@@ -1,23 +1,33 @@
 //! Linker of a component, by kind. Only imports that its kind is granted do anything.
 
-use wasmtime::Engine;
 use wasmtime::component::types::{ComponentInstance, ComponentItem};
 use wasmtime::component::{Linker, LinkerInstance, ResourceType};
+use wasmtime::{Engine, Module};
 
 use crate::kind::InterfaceName;
 use crate::state::State;
-use crate::{Component, Kind, imports, wasi};
+use crate::{Component, Kind, imports, keeper, wasi};
 
 /// A linker that satisfies exactly the imports of the component. They have been checked to be
-/// grantable to one of its kinds; those that this kind is not granted trap when called.
+/// grantable to one of its kinds; those that this kind is not granted trap when called. `image` is the memory that
+/// instances begin with, where it is apart from the code.
 pub(crate) fn linker(
     engine: &Engine,
     component: &Component,
     kind: Kind,
+    image: Option<&Module>,
 ) -> wasmtime::Result<Linker<State>> {
     let mut linker = Linker::new(engine);
+    if let Some(image) = image {
+        linker.root().module(mortise_aot::IMAGE, image)?;
+        keeper::add_to_linker(&mut linker.root())?;
+    }
+    let ours = [mortise_aot::IMAGE, mortise_aot::TAKE].map(|name| image.map(|_| name));
     let ty = component.compiled().component_type();
     for (import, external) in ty.imports(engine) {
+        if ours.contains(&Some(import)) {
+            continue;
+        }
         let (Some(name), ComponentItem::ComponentInstance(items)) =
             (InterfaceName::parse(import), external.ty)
         else {

@@ -2,7 +2,7 @@
 //! back only when its last call ended well, and is dropped in every other case.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -11,12 +11,14 @@ use tracing::Instrument as _;
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
+use crate::background;
 use crate::binding::Binding;
-use crate::breaker::{Breaker, Turn};
+use crate::breaker::Breaker;
 use crate::call::{self, CallContext, Ended, GuestResult};
 use crate::cpu_share::InUse;
 use crate::engine::EPOCH;
 use crate::instance::{Exports, Instance, Live};
+use crate::prepared_memory::Snapshot;
 use crate::state::{Grants, State};
 use crate::{Component, Fault, LoadError, PluginError, PluginHost, linker};
 
@@ -36,7 +38,7 @@ const LOOKS: u32 = 4;
 const WORTH_REFILLING: Duration = Duration::from_millis(1);
 
 /// Request id of calls that no request asked for.
-const NO_REQUEST: &str = "-";
+pub(crate) const NO_REQUEST: &str = "-";
 
 /// Value of a time at which nothing has happened yet.
 const NEVER: u64 = u64::MAX;
@@ -49,6 +51,8 @@ pub(crate) struct Pool<E: Exports> {
     host: PluginHost,
     grants: Arc<Grants>,
     pre: E::Pre,
+    /// Snapshot that instances begin with in place of being prepared, once there is one.
+    snapshot: OnceLock<Snapshot<E>>,
     idle: Mutex<Vec<Instance<E>>>,
     /// One permit for each instance in use; idle ones are made only by their return.
     permits: Arc<Semaphore>,
@@ -77,10 +81,9 @@ impl<E: Exports> Pool<E> {
             origin: component.label(),
             message: format!("{error:#}"),
         };
-        let linker = linker::linker(host.engine(), component, E::KIND).map_err(unfit)?;
-        let pre = linker
-            .instantiate_pre(component.compiled())
-            .map_err(unfit)?;
+        let linker = linker::linker(host.engine(), component, E::KIND, component.image());
+        let pre = linker.and_then(|linker| linker.instantiate_pre(component.compiled()));
+        let pre = pre.map_err(unfit)?;
         let pre = E::find(pre, component.contract()).map_err(unfit)?;
         let breaker = Breaker::new(grants.limits.breaker.clone(), Arc::clone(&grants.counters));
         let pool = Arc::new(Self {
@@ -88,6 +91,7 @@ impl<E: Exports> Pool<E> {
             permits: Arc::new(Semaphore::new(grants.limits.max_instances)),
             grants: Arc::new(grants),
             pre,
+            snapshot: OnceLock::new(),
             idle: Mutex::new(Vec::new()),
             refilling: AtomicBool::new(false),
             tidying: AtomicBool::new(false),
@@ -103,7 +107,29 @@ impl<E: Exports> Pool<E> {
             source: Box::new(source),
         })?;
         pool.put_back(first);
+        pool.keep_prepared();
         Ok(pool)
+    }
+
+    pub(crate) fn host(&self) -> &PluginHost {
+        &self.host
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Time that the latest instance took to make.
+    pub(crate) fn latest_took(&self) -> Duration {
+        Duration::from_nanos(self.made_in.load(Ordering::Relaxed))
+    }
+
+    /// Have instances begin with this from now on.
+    pub(crate) fn begin_with(&self, snapshot: Snapshot<E>) {
+        let snapshot = self.snapshot.get_or_init(|| snapshot);
+        snapshot.bytes.show(&self.grants.counters);
+        // The next instance takes no time that is worth making one ahead.
+        self.made_in.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn component(&self) -> &Arc<Component> {
@@ -167,32 +193,52 @@ impl<E: Exports> Pool<E> {
         call::plugin_error(&self.grants, function, request_id, Fault::Trap(reason))
     }
 
-    /// Make and prepare an instance.
-    async fn make(&self, request_id: Arc<str>) -> Result<Instance<E>, PluginError> {
-        const FUNCTION: &str = "lifecycle.prepare";
+    /// A place for an instance, of which the host has so many; `None` if all are taken.
+    pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
         // The pool has room for a memory each.
         let places = self.component().memories();
         let place = Arc::clone(self.host.instance_permits()).try_acquire_many_owned(places);
-        let Ok(place) = place else {
+        place.ok()
+    }
+
+    /// A store for an instance that may hold so many handles.
+    pub(crate) fn new_store(&self, handles: usize) -> Store<State> {
+        let mut store = Store::new(self.host.engine(), State::new(Arc::clone(&self.grants)));
+        store.limiter(|state| &mut state.memory);
+        store.set_hostcall_fuel(self.grants.limits.output_bytes);
+        store.set_max_component_handles(handles);
+        call::interrupt_by_epochs(&mut store, Arc::clone(self.host.cpu_share()));
+        store
+    }
+
+    /// Make an instance, prepared or with a prepared memory.
+    async fn make(&self, request_id: Arc<str>) -> Result<Instance<E>, PluginError> {
+        const FUNCTION: &str = "lifecycle.prepare";
+        let Some(place) = self.place() else {
             let instances = self.host.max_instances();
             return Err(self.refused(request_id, FUNCTION, Fault::Overloaded { instances }));
         };
         let live = Live::new(Arc::clone(&self.grants.counters), place);
-        let limits = &self.grants.limits;
         let begun = Instant::now();
-        let mut store = Store::new(self.host.engine(), State::new(Arc::clone(&self.grants)));
-        store.limiter(|state| &mut state.memory);
-        store.set_hostcall_fuel(limits.output_bytes);
-        store.set_max_component_handles(MAX_HANDLES);
-        call::interrupt_by_epochs(&mut store, Arc::clone(self.host.cpu_share()));
-        let call = call::begin(
-            &mut store,
-            FUNCTION,
-            request_id,
-            limits.deadlines.prepare_ms,
-        );
-        let outcome = self.instantiate(&mut store).await;
-        let ended = call::finish(&mut store, call, outcome, |exports, _| Ok(exports));
+        let mut store = self.new_store(MAX_HANDLES);
+        let prepare_ms = self.grants.limits.deadlines.prepare_ms;
+        let call = call::begin(&mut store, FUNCTION, request_id, prepare_ms);
+        let snapshot = self.snapshot.get();
+        let outcome = match snapshot {
+            Some(snapshot) => {
+                store.data_mut().random = snapshot.random;
+                E::instantiate(&snapshot.pre, &mut store).await.map(Ok)
+            }
+            None => self.instantiate(&mut store).await,
+        };
+        let ended = match outcome {
+            // Nothing was prepared.
+            Ok(Ok(exports)) if snapshot.is_some() => {
+                call.uncounted();
+                Ended::Answered(exports)
+            }
+            outcome => call::finish(&mut store, call, outcome, |exports, _| Ok(exports)),
+        };
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.made_in.store(took, Ordering::Relaxed);
         match ended {
@@ -254,24 +300,16 @@ impl<E: Exports> Pool<E> {
     /// Tell the breaker that the plugin did well, or did not.
     pub(crate) fn record(&self, outcome: Result<(), &PluginError>) {
         let failed = outcome.is_err_and(|error| error.fault.is_breakdown());
-        let (name, version) = (
-            self.grants.component.name(),
-            self.grants.component.version(),
-        );
-        let kind = self.grants.kind.as_str();
-        match self.breaker.record(Instant::now(), failed) {
-            Some(Turn::Suspended(pause)) => {
-                tracing::warn!(target: "mortise::plugin", plugin = name,
-                version, kind, pause_ms = pause.as_millis(),
-                "a plugin failed too often and is not called for a while")
-            }
-            Some(Turn::Resumed) => tracing::info!(target: "mortise::plugin", plugin = name,
-                version, kind, "a plugin is called again"),
-            None => {}
+        if let Some(turn) = self.breaker.record(Instant::now(), failed) {
+            call::tell_turn(&self.grants, turn);
         }
     }
 
-    async fn instantiate(&self, store: &mut Store<State>) -> wasmtime::Result<Result<E, Fault>> {
+    /// Make and prepare an instance.
+    pub(crate) async fn instantiate(
+        &self,
+        store: &mut Store<State>,
+    ) -> wasmtime::Result<Result<E, Fault>> {
         let exports = E::instantiate(&self.pre, store).await?;
         let prepared = exports.prepare(store).await?;
         Ok(prepared.map(|()| exports))
@@ -284,7 +322,8 @@ impl<E: Exports> Pool<E> {
             let holds_much = instance.holds_much();
             idle.push(instance);
             if (idle.len() > 1 || holds_much) && !self.tidying.swap(true, Ordering::AcqRel) {
-                self.runtime.spawn(Self::tidy(Arc::downgrade(self)));
+                let tidy = Self::tidy(Arc::downgrade(self));
+                background::start(&self.runtime, Box::pin(tidy));
             }
             return;
         }
@@ -336,8 +375,10 @@ impl<E: Exports> Pool<E> {
         if instance.store.data().memory.used < LARGE_BYTES {
             return drop(instance);
         }
-        let going = self.runtime.spawn_blocking(move || drop(instance));
-        drop(going);
+        drop(background::drop_on_a_thread(
+            &self.runtime,
+            Box::new(instance),
+        ));
     }
 
     /// Drop an instance that broke down, in turn if it is large, and rest for what it has taken and not
@@ -350,7 +391,7 @@ impl<E: Exports> Pool<E> {
         } else {
             let _turn = self.host.turn_to_go().await;
             // It ends without a panic of ours, or with the runtime.
-            let _ = self.runtime.spawn_blocking(move || drop(instance)).await;
+            let _ = background::drop_on_a_thread(&self.runtime, Box::new(instance)).await;
         }
         let now = Instant::now();
         let ran = now.saturating_duration_since(resumes_at);
@@ -367,7 +408,7 @@ impl<E: Exports> Pool<E> {
     /// Prepare a replacement in the background, so that the next call need not, if that takes long. At most
     /// one at a time, so that a plugin that always fails costs one preparation at a time.
     fn refill(self: &Arc<Self>) {
-        if Duration::from_nanos(self.made_in.load(Ordering::Relaxed)) < WORTH_REFILLING {
+        if self.latest_took() < WORTH_REFILLING {
             return;
         }
         if !self.lock_idle().is_empty() || self.refilling.swap(true, Ordering::AcqRel) {
@@ -378,7 +419,7 @@ impl<E: Exports> Pool<E> {
             return;
         };
         let pool = Arc::clone(self);
-        self.runtime.spawn(async move {
+        let refill = async move {
             let _next_one_may = ClearOnPanic(Arc::downgrade(&pool), |pool| &pool.refilling);
             // A failure has been logged and counted, and the next call meets it itself.
             if let Ok(instance) = pool.make(NO_REQUEST.into()).await {
@@ -386,7 +427,8 @@ impl<E: Exports> Pool<E> {
             }
             pool.refilling.store(false, Ordering::Release);
             drop(permit);
-        });
+        };
+        background::start(&self.runtime, Box::pin(refill));
     }
 }
 
@@ -504,8 +546,8 @@ impl<E: Exports> Lease<E> {
             permit: self.permit.take(),
             in_use: self.in_use.take(),
         };
-        let runtime = &self.pool.runtime;
-        runtime.spawn(async move { lease.drop_resources(resources).await });
+        let dropping = async move { lease.drop_resources(resources).await };
+        background::start(&self.pool.runtime, Box::pin(dropping));
     }
 
     /// Drop guest resources, so that the instance is as it was before they were made.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use mortise_aot::PreparedState;
 use wasmtime::ResourceLimiter;
+use wasmtime::component::Instance;
 
 use crate::cpu_share::FaultHistory;
 use crate::engine::EPOCH;
@@ -100,8 +102,15 @@ pub(crate) struct State {
     pub(crate) memory: MemoryUse,
     pub(crate) call: CallState,
     pub(crate) mask: MaskRow,
+    /// The instance, once it is there.
+    pub(crate) instance: Option<Instance>,
+    /// State that the instance hands over, while it does.
+    pub(crate) kept: Option<PreparedState>,
+    /// Other instances are to begin with what this one is prepared to: it may do nothing that another would do
+    /// for itself.
+    pub(crate) is_pattern: bool,
     /// State of the generator behind `wasi:random`.
-    random: u64,
+    pub(crate) random: u64,
 }
 
 impl State {
@@ -125,6 +134,9 @@ impl State {
                 slot: None,
                 written: false,
             },
+            instance: None,
+            kept: None,
+            is_pattern: false,
             random: seed,
             grants,
         }

@@ -44,6 +44,10 @@ pub struct PluginStats {
     pub suspensions: u64,
     /// Most bytes of memory that one instance has had.
     pub memory_peak_bytes: u64,
+    /// Bytes of prepared memory that further instances begin with; all instances of a binding share them.
+    pub image_bytes: u64,
+    /// Reason for which the latest prepared memory could not be kept, so that each instance is prepared.
+    pub prepared_anew: Option<String>,
     /// One entry for each function of the kind.
     pub functions: Vec<FunctionStats>,
     /// Counters that the plugin keeps itself (`host.count`).
@@ -184,6 +188,8 @@ pub(crate) struct Counters {
     pub(crate) suspended: AtomicU64,
     pub(crate) suspensions: AtomicU64,
     pub(crate) memory_peak: AtomicU64,
+    pub(crate) image_bytes: AtomicU64,
+    prepared_anew: Mutex<Option<String>>,
     custom: Mutex<BTreeMap<String, u64>>,
     breakdowns: Mutex<VecDeque<Breakdown>>,
 }
@@ -202,6 +208,8 @@ impl Counters {
             suspended: AtomicU64::new(0),
             suspensions: AtomicU64::new(0),
             memory_peak: AtomicU64::new(0),
+            image_bytes: AtomicU64::new(0),
+            prepared_anew: Mutex::default(),
             custom: Mutex::new(BTreeMap::new()),
             breakdowns: Mutex::default(),
         }
@@ -251,6 +259,16 @@ impl Counters {
         kept.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Note whether the latest prepared memory could be kept, or why it could not.
+    pub(crate) fn note_prepared_anew(&self, reason: Option<String>) {
+        *self.lock_prepared_anew() = reason;
+    }
+
+    fn lock_prepared_anew(&self) -> MutexGuard<'_, Option<String>> {
+        let reason = self.prepared_anew.lock();
+        reason.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Note a call whose future was dropped.
     pub(crate) fn cancelled(&self, function: &str) {
         if let Some(counters) = self.function(function) {
@@ -293,6 +311,8 @@ impl Counters {
             suspended_bindings: self.suspended.load(Relaxed),
             suspensions: self.suspensions.load(Relaxed),
             memory_peak_bytes: self.memory_peak.load(Relaxed),
+            image_bytes: self.image_bytes.load(Relaxed),
+            prepared_anew: self.lock_prepared_anew().clone(),
             functions: self
                 .functions
                 .iter()

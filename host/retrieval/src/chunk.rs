@@ -17,34 +17,34 @@ pub type Span = Range<usize>;
 /// Longest part that is counted at once, in bytes. A longer word is cut.
 const PART_BYTES: usize = 256;
 
-/// A part of the text that is not divided, and what follows it.
+/// A part of the text that is not divided, and what follows it. A text has millions of them, so that they are small; one ends
+/// where the next begins.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    start: usize,
-    end: usize,
-    tokens: usize,
+    start: u32,
+    tokens: u16,
     /// Quality of a chunk's end behind it: 0 in a sentence, 1 behind one, 2 behind a line, 3 behind a paragraph, 4 before a
     /// heading.
     rank: u8,
 }
 
-/// Divide a text. `count` tells the tokens of a piece of it.
+/// Divide a text of less than 4 GiB. `count` tells the tokens of a piece of it.
 pub fn chunks(text: &str, chunking: Chunking, mut count: impl FnMut(&str) -> usize) -> Vec<Span> {
     let mut parts = parts(text);
-    for part in &mut parts {
-        let piece = text.get(part.start..part.end).unwrap_or_default();
-        part.tokens = count(piece);
+    let mut end = text.len();
+    for part in parts.iter_mut().rev() {
+        let piece = text.get(part.start as usize..end).unwrap_or_default();
+        part.tokens = u16::try_from(count(piece)).unwrap_or(u16::MAX);
+        end = part.start as usize;
     }
+    let start_of = |at: usize| parts.get(at).map_or(text.len(), |part| part.start as usize);
     let mut chunks = Vec::new();
     let mut first = 0;
     while first < parts.len() {
         let end = end_of(&parts, first, chunking.tokens);
-        let taken = parts.get(first..end).unwrap_or_default();
-        if let (Some(from), Some(to)) = (taken.first(), taken.last()) {
-            let span = trimmed(text, from.start..to.end);
-            if !span.is_empty() {
-                chunks.push(span);
-            }
+        let span = trimmed(text, start_of(first)..start_of(end));
+        if !span.is_empty() {
+            chunks.push(span);
         }
         first = match end >= parts.len() {
             true => end,
@@ -61,10 +61,11 @@ fn end_of(parts: &[Part], first: usize, most: usize) -> usize {
     let mut end = first;
     let mut best = None;
     for (at, part) in parts.iter().enumerate().skip(first) {
-        if at > first && tokens + part.tokens > most {
+        let more = usize::from(part.tokens);
+        if at > first && tokens + more > most {
             break;
         }
-        tokens += part.tokens;
+        tokens += more;
         end = at + 1;
         if part.rank == HEADING && tokens > 0 {
             // What follows belongs to the heading.
@@ -90,10 +91,11 @@ fn begin_of(parts: &[Part], first: usize, end: usize, overlap: usize) -> usize {
         let Some(part) = parts.get(begin - 1) else {
             break;
         };
-        if part.rank == HEADING || tokens + part.tokens > overlap {
+        let more = usize::from(part.tokens);
+        if part.rank == HEADING || tokens + more > overlap {
             break;
         }
-        tokens += part.tokens;
+        tokens += more;
         begin -= 1;
     }
     begin
@@ -104,6 +106,9 @@ const LINE: u8 = 2;
 const PARAGRAPH: u8 = 3;
 const HEADING: u8 = 4;
 
+/// Levels of headings in Markdown.
+const HEADING_LEVELS: usize = 6;
+
 /// Words of a text, each with the white space behind it.
 fn parts(text: &str) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
@@ -111,12 +116,10 @@ fn parts(text: &str) -> Vec<Part> {
     let mut spaces = false;
     let mut push = |start: usize, end: usize| {
         let piece = text.get(start..end).unwrap_or_default();
-        let rank = rank(piece, text.get(end..).unwrap_or_default());
         parts.push(Part {
-            start,
-            end,
+            start: u32::try_from(start).unwrap_or(u32::MAX),
             tokens: 0,
-            rank,
+            rank: rank(piece, text.get(end..).unwrap_or_default()),
         });
     };
     for (at, character) in text.char_indices() {
@@ -138,14 +141,24 @@ fn rank(piece: &str, rest: &str) -> u8 {
     let word = piece.trim_end();
     let space = piece.get(word.len()..).unwrap_or_default();
     let lines = space.matches('\n').count();
-    let heading = rest.trim_start_matches('#');
     match lines {
-        1.. if heading.len() < rest.len() && heading.starts_with(' ') => HEADING,
+        1.. if is_heading(rest) => HEADING,
         2.. => PARAGRAPH,
         1 => LINE,
         0 if word.ends_with(['.', '!', '?', '。', '！', '？']) => SENTENCE,
         0 => 0,
     }
+}
+
+/// True if a text begins with the mark of a heading: one to six `#` and a blank. No more is looked at, however many there are.
+fn is_heading(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let marks = bytes
+        .iter()
+        .take(HEADING_LEVELS + 1)
+        .take_while(|byte| **byte == b'#')
+        .count();
+    (1..=HEADING_LEVELS).contains(&marks) && bytes.get(marks) == Some(&b' ')
 }
 
 /// The part of a text without white space around it; `None` if there is nothing else.
@@ -215,6 +228,38 @@ mod tests {
             spans.iter().map(|span| span.len()).sum::<usize>(),
             text.len()
         );
+    }
+
+    /// Bound on what is looked at again and again, such as what follows a part: this ends.
+    #[test]
+    fn feature_e30_lines_of_ten_megabytes_are_divided() {
+        const BYTES: usize = 10 << 20;
+        let chunking = Chunking {
+            tokens: 800,
+            overlap: 400,
+        };
+        for unit in ["x", "#", "\n#", "a ", " ", "é"] {
+            let text = unit.repeat(BYTES / unit.len());
+            let spans = chunks(&text, chunking, |piece| piece.trim().len() / 4);
+            assert!(spans.len() <= BYTES / 800, "{unit:?}: {}", spans.len());
+            let last = spans.last().map_or(0, |span| span.end);
+            assert_eq!(last, text.trim_end().len(), "{unit:?}");
+        }
+    }
+
+    #[test]
+    fn headings_are_marked_by_one_to_six_signs() {
+        for (text, expected) in [
+            ("# a", true),
+            ("###### a", true),
+            ("####### a", false),
+            ("#a", false),
+            ("#", false),
+            ("a", false),
+            ("", false),
+        ] {
+            assert_eq!(is_heading(text), expected, "{text:?}");
+        }
     }
 
     proptest! {

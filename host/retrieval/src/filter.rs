@@ -83,7 +83,7 @@ fn attribute(value: &Value, path: &str) -> Result<Attribute, FilterError> {
 
 /// Comparison of an attribute with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     Different,
     Greater,
@@ -94,10 +94,10 @@ enum Comparison {
 
 /// Condition on the attributes of a document.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Filter(Part);
+pub struct Filter(pub(crate) Part);
 
 #[derive(Debug, Clone, PartialEq)]
-enum Part {
+pub(crate) enum Part {
     Compare(String, Comparison, Attribute),
     /// The attribute is one of these, or none of them.
     Among(String, Vec<Attribute>, bool),
@@ -116,10 +116,16 @@ impl Filter {
         part(value, path, MAX_FILTER_DEPTH, &mut parts).map(Self)
     }
 
-    /// True if a document with these attributes is meant. One without the attribute of a comparison is not, but for `ne`
-    /// and `nin`.
-    pub fn admits(&self, attributes: &Attributes) -> bool {
+    /// True if a document with these attributes is meant: the definition that [`Test::admits`] is compared with.
+    #[cfg(test)]
+    pub(crate) fn admits(&self, attributes: &Attributes) -> bool {
         self.0.admits(attributes)
+    }
+
+    /// The filter of documents whose attributes have numbers: those of the distinct `values` of each name. A document without
+    /// the attribute of a comparison is not meant, but for `ne` and `nin`.
+    pub(crate) fn test(&self, values: &Values<'_, '_>) -> Test {
+        self.0.test(values)
     }
 }
 
@@ -210,15 +216,23 @@ fn comparison(object: &Map<String, Value>, kind: &str, path: &str) -> Result<Par
 }
 
 impl Part {
+    #[cfg(test)]
     fn admits(&self, attributes: &Attributes) -> bool {
         match self {
             Self::All(parts) => parts.iter().all(|part| part.admits(attributes)),
             Self::Any(parts) => parts.iter().any(|part| part.admits(attributes)),
-            Self::Among(key, values, wanted) => {
-                let found = attributes.get(key);
+            Self::Among(key, ..) | Self::Compare(key, ..) => self.takes(attributes.get(key)),
+        }
+    }
+
+    /// True if a comparison admits a document with this value, or without one.
+    fn takes(&self, found: Option<&Attribute>) -> bool {
+        match self {
+            Self::All(_) | Self::Any(_) => false,
+            Self::Among(_, values, wanted) => {
                 found.is_some_and(|found| values.contains(found)) == *wanted
             }
-            Self::Compare(key, comparison, value) => match (comparison, attributes.get(key)) {
+            Self::Compare(_, comparison, value) => match (comparison, found) {
                 (Comparison::Equal, found) => found == Some(value),
                 (Comparison::Different, found) => found != Some(value),
                 (by_size, Some(Attribute::Number(found))) => match value {
@@ -232,6 +246,61 @@ impl Part {
                 },
                 _ => false,
             },
+        }
+    }
+
+    fn test<'a>(&self, values: &Values<'_, 'a>) -> Test {
+        let tests = |parts: &[Self]| parts.iter().map(|part| part.test(values)).collect();
+        match self {
+            Self::All(parts) => Test::All(tests(parts)),
+            Self::Any(parts) => Test::Any(tests(parts)),
+            Self::Among(key, ..) | Self::Compare(key, ..) => {
+                let known = values(key);
+                let takes = |value: &Attribute| self.takes(Some(value));
+                Test::Value {
+                    name: known.map(|(name, _)| name),
+                    taken: known
+                        .map_or(Vec::new(), |(_, values)| values.iter().map(takes).collect()),
+                    absent: self.takes(None),
+                }
+            }
+        }
+    }
+}
+
+/// The number of a name and its distinct values, if documents have it.
+pub(crate) type Values<'a, 'v> = dyn Fn(&str) -> Option<(u32, &'v [Attribute])> + 'a;
+
+/// A filter of documents whose attributes have numbers.
+#[derive(Debug)]
+pub(crate) enum Test {
+    Value {
+        /// Number of the name; none if no document has it.
+        name: Option<u32>,
+        /// By the number of the value, whether a document with it is meant.
+        taken: Vec<bool>,
+        /// Whether one without the attribute is.
+        absent: bool,
+    },
+    All(Vec<Self>),
+    Any(Vec<Self>),
+}
+
+impl Test {
+    /// True if a document is meant whose attributes have these numbers of names and values.
+    pub(crate) fn admits(&self, entries: &[(u32, u32)]) -> bool {
+        match self {
+            Self::All(tests) => tests.iter().all(|test| test.admits(entries)),
+            Self::Any(tests) => tests.iter().any(|test| test.admits(entries)),
+            Self::Value {
+                name,
+                taken,
+                absent,
+            } => {
+                let found = entries.iter().find(|(entry, _)| Some(*entry) == *name);
+                let taken = found.and_then(|(_, value)| taken.get(*value as usize));
+                taken.copied().unwrap_or(*absent)
+            }
         }
     }
 }

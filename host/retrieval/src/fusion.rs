@@ -1,8 +1,6 @@
 //! Several rankings as one, and a choice of results that do not repeat one another.
 
-use std::collections::BTreeMap;
-
-use crate::lexical::best;
+use crate::ranked::best_of;
 
 /// The rank at which a place in a ranking counts half: that of the paper on reciprocal rank fusion.
 const RANK: f32 = 60.0;
@@ -10,19 +8,23 @@ const RANK: f32 = 60.0;
 /// Rows of all rankings, by the sum of the reciprocals of their ranks; 1 is the first place in each.
 pub(crate) fn fuse(rankings: &[(&[(u32, f32)], f32)], most: usize) -> Vec<(u32, f32)> {
     let weights: f32 = rankings.iter().map(|(_, weight)| weight).sum();
-    let mut sums = BTreeMap::<u32, f32>::new();
-    for (ranking, weight) in rankings {
-        for (rank, (row, _)) in (1u16..).zip(ranking.iter()) {
-            *sums.entry(*row).or_default() += weight * (RANK + 1.0) / (RANK + f32::from(rank));
-        }
-    }
     let scale = weights.max(f32::MIN_POSITIVE);
-    best(
-        sums.into_iter()
-            .map(|(row, sum)| (row, sum / scale))
-            .collect(),
-        most,
-    )
+    let mut shares: Vec<(u32, f32)> = Vec::new();
+    for (ranking, weight) in rankings {
+        let ranks = (1u16..).zip(ranking.iter());
+        shares.extend(ranks.map(|(rank, (row, _))| {
+            let share = weight * (RANK + 1.0) / (RANK + f32::from(rank));
+            (*row, share)
+        }));
+    }
+    // Stable, so that the shares of a row are added in the order of the rankings.
+    shares.sort_by_key(|(row, _)| *row);
+    let of_rows = shares.chunk_by(|(one, _), (other, _)| one == other);
+    let sums = of_rows.filter_map(|shares| {
+        let sum: f32 = shares.iter().map(|(_, share)| share).sum();
+        Some((shares.first()?.0, sum / scale))
+    });
+    best_of(sums, most)
 }
 
 /// Choose `most` results one by one: each that is good, and not like those before it. `weight` 1 minds the scores only, 0 the

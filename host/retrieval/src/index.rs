@@ -1,5 +1,8 @@
 //! The index of one collection, in memory.
 
+use std::ops::Range;
+
+use crate::attribute_table::AttributeTable;
 use crate::filter::{Attributes, Filter};
 use crate::lexical::Lexical;
 use crate::stored::Chunk;
@@ -27,6 +30,9 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub struct Index {
     pub(crate) documents: Vec<Document>,
+    attributes: AttributeTable,
+    /// For each document, the row behind its last.
+    ends: Vec<u32>,
     pub(crate) rows: Vec<Place>,
     pub(crate) vectors: Vectors,
     pub(crate) lexical: Lexical,
@@ -37,6 +43,8 @@ impl Index {
     pub fn new(dimensions: usize) -> Self {
         Self {
             documents: Vec::new(),
+            attributes: AttributeTable::default(),
+            ends: Vec::new(),
             rows: Vec::new(),
             vectors: Vectors::new(dimensions),
             lexical: Lexical::default(),
@@ -61,7 +69,8 @@ impl Index {
     /// About as many bytes as it takes.
     pub fn bytes(&self) -> usize {
         let rows = self.rows.len() * size_of::<Place>();
-        self.vectors.bytes() + self.lexical.bytes() + rows + self.documents.len() * 512
+        let documents = self.documents.len() * 512 + self.attributes.bytes();
+        self.vectors.bytes() + self.lexical.bytes() + rows + documents
     }
 
     /// Add a document with its chunks, in order. One of this id that is there is replaced. Chunks whose vectors have another
@@ -78,7 +87,10 @@ impl Index {
                 });
             }
         }
+        self.attributes.push(&document.attributes);
         self.documents.push(document);
+        self.ends
+            .push(u32::try_from(self.rows.len()).unwrap_or(u32::MAX));
     }
 
     /// Remove a document, if it is there.
@@ -88,6 +100,12 @@ impl Index {
             return;
         };
         self.documents.remove(gone);
+        self.attributes.replace(gone, None);
+        self.renumber();
+        let end = self.ends.remove(gone);
+        let start = gone.checked_sub(1).and_then(|before| self.ends.get(before));
+        let rows = end - start.copied().unwrap_or(0);
+        self.ends.iter_mut().skip(gone).for_each(|end| *end -= rows);
         let gone = u32::try_from(gone).unwrap_or(u32::MAX);
         let mut next = 0;
         let kept: Vec<Option<u32>> = self
@@ -109,17 +127,40 @@ impl Index {
 
     /// Change the attributes of a document, if it is there.
     pub fn set_attributes(&mut self, id: &str, attributes: Attributes) {
-        let mut documents = self.documents.iter_mut();
-        if let Some(document) = documents.find(|document| document.id == id) {
+        let mut documents = self.documents.iter_mut().enumerate();
+        if let Some((place, document)) = documents.find(|(_, document)| document.id == id) {
+            self.attributes.replace(place, Some(&attributes));
             document.attributes = attributes;
+            self.renumber();
         }
     }
 
-    /// For each document, whether a filter admits it.
-    pub(crate) fn admitted(&self, filter: Option<&Filter>) -> Vec<bool> {
-        let documents = self.documents.iter();
-        let admits =
-            |document: &Document| filter.is_none_or(|one| one.admits(&document.attributes));
-        documents.map(admits).collect()
+    /// Give attributes new numbers, if many that were given are not needed any more.
+    fn renumber(&mut self) {
+        if self.attributes.is_stale() {
+            self.attributes = AttributeTable::default();
+            let documents = self.documents.iter();
+            documents.for_each(|document| self.attributes.push(&document.attributes));
+        }
+    }
+
+    /// Rows of the documents that a filter admits, as ranges in order.
+    pub(crate) fn admitted(&self, filter: Option<&Filter>) -> Vec<Range<usize>> {
+        let Some(filter) = filter else {
+            return std::iter::once(0..self.rows.len()).collect();
+        };
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        let mut start = 0;
+        for (admitted, end) in self.attributes.admitted(filter).zip(&self.ends) {
+            let range = start..*end as usize;
+            start = range.end;
+            if admitted {
+                match ranges.last_mut() {
+                    Some(last) if last.end == range.start => last.end = range.end,
+                    _ => ranges.push(range),
+                }
+            }
+        }
+        ranges
     }
 }

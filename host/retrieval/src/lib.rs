@@ -3,13 +3,17 @@
 //! Nothing of HTTP, of models or of the store is known in here: who uses it brings vectors, and keeps what
 //! [`Chunk::encode`] makes.
 
+mod attribute_table;
+mod candidates;
 mod chunk;
 mod document;
 mod filter;
+mod filter_path;
 mod fusion;
 mod index;
 mod lexical;
 pub mod limits;
+mod ranked;
 mod search;
 mod stored;
 mod terms;
@@ -18,6 +22,10 @@ mod vectors;
 pub use chunk::{Chunking, Span, chunks, without_blanks};
 pub use document::{DocumentError, Format, Pages, is_pdf, text_of, text_of_pages};
 pub use filter::{Attribute, Attributes, Filter, FilterError, attributes_of};
+pub use filter_path::attributes_json;
 pub use index::{Document, Index};
+pub use lexical::{Totals, counted, wanted};
+pub use ranked::best;
 pub use search::{Hit, Query, Weights};
 pub use stored::Chunk;
+pub use vectors::dot;

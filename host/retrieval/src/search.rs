@@ -55,54 +55,96 @@ pub struct Hit<'a> {
     pub similarity: f32,
 }
 
-/// Results of each ranking that are fused, for one that is wanted, and at least.
+/// Results of each ranking, for one that is wanted, and at least.
 const DEPTH: usize = 8;
 const LEAST_DEPTH: usize = 100;
+/// Results of each ranking that are fused. What is far down in one still tells results apart that the other cannot, such as the
+/// chunks of one document that all have a rare word.
+const FUSED: usize = 1000;
 
-impl Index {
-    /// Chunks that a query finds, best first.
-    pub fn search(&self, query: &Query<'_>) -> Vec<Hit<'_>> {
-        let most = query.most.min(MAX_RESULTS);
-        let depth = (most * DEPTH).max(LEAST_DEPTH);
-        let admitted = self.admitted(query.filter);
-        let allowed = |row: u32| {
-            let place = self.rows.get(row as usize);
-            place.is_some_and(|place| {
-                let document = admitted.get(place.document as usize);
-                document.copied().unwrap_or(false)
-            })
+impl Query<'_> {
+    /// Results at most.
+    fn most(&self) -> usize {
+        self.most.min(MAX_RESULTS)
+    }
+
+    /// Results of which some are chosen.
+    fn depth(&self) -> usize {
+        (self.most() * DEPTH).max(LEAST_DEPTH)
+    }
+
+    /// Rows of the ranking by meaning, of which at least the first so many are in their exact order. None where meaning has no
+    /// share.
+    pub fn near(&self) -> Option<(usize, usize)> {
+        let ranked = match self.weights.words > 0.0 {
+            true => self.depth().max(FUSED),
+            false => self.depth(),
         };
-        let Weights { meaning, words } = query.weights;
-        let near = match meaning > 0.0 {
-            true => self.vectors.search(query.vector, depth, allowed),
-            false => Vec::new(),
-        };
-        let mut found = match words > 0.0 {
+        (self.weights.meaning > 0.0).then_some((self.depth(), ranked))
+    }
+
+    /// Rows of the ranking by words. None where words have no share.
+    pub fn alike(&self) -> Option<usize> {
+        (self.weights.words > 0.0).then(|| self.depth().max(FUSED))
+    }
+
+    /// The two rankings as one, best first.
+    pub fn merge(&self, near: &[(u32, f32)], alike: &[(u32, f32)]) -> Vec<(u32, f32)> {
+        let Weights { meaning, words } = self.weights;
+        match words > 0.0 {
             false => near
                 .iter()
                 .map(|(row, score)| (*row, score.clamp(0.0, 1.0)))
                 .collect(),
-            true => {
-                let alike = self.lexical.search(query.text, depth, allowed);
-                fuse(&[(&near, meaning), (&alike, words)], depth)
-            }
-        };
-        if let Some(least) = query.least_similarity {
-            found.retain(|(row, _)| self.vectors.similarity(query.vector, *row) >= least);
+            true => fuse(&[(near, meaning), (alike, words)], self.depth()),
         }
-        if let Some(weight) = query.diversity {
-            found = diverse(found, most, weight, |one, other| {
-                self.vectors.between(one, other)
-            });
+    }
+
+    /// Rows of the merged ranking whose vectors tell which are results.
+    pub fn compared(&self) -> usize {
+        match self.least_similarity.is_some() || self.diversity.is_some() {
+            true => self.depth(),
+            false => self.most(),
         }
-        found.truncate(most);
+    }
+
+    /// The results among the rows of the merged ranking, by the similarities of rows to the query and to one another.
+    pub fn choose(
+        &self,
+        mut found: Vec<(u32, f32)>,
+        similarity: impl Fn(u32) -> f32,
+        between: impl Fn(u32, u32) -> f32,
+    ) -> Vec<(u32, f32)> {
+        if let Some(least) = self.least_similarity {
+            found.retain(|(row, _)| similarity(*row) >= least);
+        }
+        if let Some(weight) = self.diversity {
+            found = diverse(found, self.most(), weight, between);
+        }
+        found.truncate(self.most());
+        found
+    }
+}
+
+impl Index {
+    /// Chunks that a query finds, best first.
+    pub fn search(&self, query: &Query<'_>) -> Vec<Hit<'_>> {
+        let admitted = self.admitted(query.filter);
+        let near = query.near();
+        let near = near.map(|depth| self.vectors.search(query.vector, depth, &admitted));
+        let alike = query.alike();
+        let alike = alike.map(|most| self.lexical.search(query.text, most, &admitted));
+        let found = query.merge(&near.unwrap_or_default(), &alike.unwrap_or_default());
+        let similarity = |row| self.vectors.similarity(query.vector, row);
+        let between = |one, other| self.vectors.between(one, other);
+        let found = query.choose(found, similarity, between);
         let hits = found.into_iter().filter_map(|(row, score)| {
             let place = self.rows.get(row as usize)?;
             Some(Hit {
                 document: self.documents.get(place.document as usize)?,
                 chunk: place.chunk,
                 score,
-                similarity: self.vectors.similarity(query.vector, row),
+                similarity: similarity(row),
             })
         });
         hits.collect()

@@ -2,10 +2,16 @@
 //!
 //! The scan is over copies in eight bits, which are a quarter of the memory. How far a copy is from its vector is
 //! known, so that the scan bounds each row's similarity from both sides; the few rows that may be among the nearest are compared
-//! in full.
+//! in full. Those behind them, which a fusion of rankings asks for, are in the order of their copies.
 
-use crate::lexical::best;
+use std::ops::Range;
 
+use mortise_kernels::byte_dot::byte_dots;
+
+use crate::candidates::Candidates;
+
+/// Rows whose products are computed together.
+const ROWS_TOGETHER: usize = 256;
 /// Numbers that are added up together, so that the compiler can use vector instructions.
 const LANES: usize = 16;
 
@@ -57,13 +63,19 @@ impl Vectors {
 
     /// Keep the rows that have a new place, which are in order.
     pub(crate) fn retain(&mut self, kept: &[Option<u32>]) {
-        let mut other = Self::new(self.dimensions);
-        for (row, kept) in kept.iter().enumerate() {
-            if let (Some(_), Some(vector)) = (kept, self.row(row)) {
-                other.push(vector);
+        let (width, mut to) = (self.dimensions, 0);
+        for (from, _) in kept.iter().enumerate().filter(|(_, kept)| kept.is_some()) {
+            if from != to && from < self.rounded.len() {
+                let range = from * width..(from + 1) * width;
+                self.full.copy_within(range.clone(), to * width);
+                self.small.copy_within(range, to * width);
+                self.rounded.copy_within(from..from + 1, to);
             }
+            to += 1;
         }
-        *self = other;
+        self.full.truncate(to * width);
+        self.small.truncate(to * width);
+        self.rounded.truncate(to);
     }
 
     pub(crate) fn row(&self, row: usize) -> Option<&[f32]> {
@@ -84,51 +96,55 @@ impl Vectors {
         self.row(row as usize).map_or(0.0, |row| dot(query, row))
     }
 
-    /// The rows nearest to a query, with their similarities, best first; `most` of them that `allowed` lets pass.
+    /// The copies of some rows.
+    fn small_rows(&self, rows: &Range<usize>) -> Option<&[i8]> {
+        let width = self.dimensions;
+        self.small.get(rows.start * width..rows.end * width)
+    }
+
+    /// The rows nearest to a query, with their similarities, best first; `most` of those in `ranges`, which are in order. The
+    /// order of the first `exact`, at least, is that of the vectors themselves, and behind them that of the copies.
     pub(crate) fn search(
         &self,
         query: &[f32],
-        most: usize,
-        allowed: impl Fn(u32) -> bool,
+        (exact, most): (usize, usize),
+        ranges: &[Range<usize>],
     ) -> Vec<(u32, f32)> {
         if query.len() != self.dimensions || self.dimensions == 0 || most == 0 {
             return Vec::new();
         }
         let (small, rounded) = round(query);
-        let wide: Vec<i16> = small.iter().map(|number| i16::from(*number)).collect();
         let length = dot(query, query).sqrt();
-        // The `most`-th of the least similarities so far: what cannot come to that is not among the nearest.
-        let mut least = f32::NEG_INFINITY;
-        let mut lows = Vec::with_capacity(KEPT * most);
-        let mut bounds = Vec::new();
-        let rows = self.small.chunks_exact(self.dimensions).zip(&self.rounded);
-        for (row, (small, of_row)) in (0u32..).zip(rows) {
-            if !allowed(row) {
-                continue;
-            }
-            let near = dot_small(&wide, small) as f32 * rounded.step * of_row.step;
-            // |q·v - q̂·v̂| is at most |q - q̂| |v̂| + |q| |v - v̂|; vectors have a length of about 1.
-            let error =
-                rounded.error * (1.0 + of_row.error + SLACK) + length * of_row.error + SLACK;
-            if near + error < least {
-                continue;
-            }
-            bounds.push((row, near + error));
-            lows.push(near - error);
-            if lows.len() >= KEPT * most {
-                lows.select_nth_unstable_by(most - 1, |a, b| b.total_cmp(a));
-                lows.truncate(most);
-                least = lows.last().copied().unwrap_or(least);
+        let mut candidates = Candidates::new(exact, most);
+        let mut products = [0; ROWS_TOGETHER];
+        let mut blocks = blocks(ranges).peekable();
+        while let Some(block) = blocks.next() {
+            let next = blocks.peek().and_then(|next| self.small_rows(next));
+            let (Some(rows), Some(of_rows)) =
+                (self.small_rows(&block), self.rounded.get(block.clone()))
+            else {
+                break;
+            };
+            let products = &mut products[..block.len()];
+            byte_dots(&small, rows, next.unwrap_or_default(), products);
+            for ((row, product), of_row) in block.zip(products).zip(of_rows) {
+                let near = *product as f32 * rounded.step * of_row.step;
+                // |q·v - q̂·v̂| is at most |q - q̂| |v̂| + |q| |v - v̂|; vectors have a length of about 1.
+                let error = rounded.error * (1.0 + of_row.error + SLACK) + length * of_row.error;
+                candidates.offer(row as u32, near, error + SLACK);
             }
         }
-        let near = bounds.into_iter().filter(|(_, most)| *most >= least);
-        let exact = near.map(|(row, _)| (row, self.similarity(query, row)));
-        best(exact.collect(), most)
+        candidates.nearest(|row| self.similarity(query, row))
     }
 }
 
-/// Least similarities that are kept for each wanted row before they are sorted out.
-const KEPT: usize = 4;
+/// Ranges in pieces of rows that are computed together.
+fn blocks(ranges: &[Range<usize>]) -> impl Iterator<Item = Range<usize>> {
+    ranges.iter().flat_map(|range| {
+        let starts = range.clone().step_by(ROWS_TOGETHER);
+        starts.map(|start| start..range.end.min(start + ROWS_TOGETHER))
+    })
+}
 
 /// Rounding of the sums themselves, and of a length that is not quite 1.
 const SLACK: f32 = 1e-3;
@@ -152,7 +168,7 @@ fn round(vector: &[f32]) -> (Vec<i8>, Rounded) {
 }
 
 /// The sum of the products of two vectors.
-pub(crate) fn dot(one: &[f32], other: &[f32]) -> f32 {
+pub fn dot(one: &[f32], other: &[f32]) -> f32 {
     let mut sums = [0.0f32; LANES];
     let (ones, rest) = one.as_chunks::<LANES>();
     let (others, other_rest) = other.as_chunks::<LANES>();
@@ -165,19 +181,12 @@ pub(crate) fn dot(one: &[f32], other: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest.sum::<f32>()
 }
 
-/// The same in integers. One sum, which the compiler makes of products of pairs.
-fn dot_small(query: &[i16], row: &[i8]) -> i32 {
-    let pairs = query.iter().zip(row);
-    pairs
-        .map(|(query, row)| i32::from(*query) * i32::from(*row))
-        .sum()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ranked::best;
 
     fn unit(mut vector: Vec<f32>) -> Vec<f32> {
         let length = dot(&vector, &vector).sqrt().max(1e-6);
@@ -194,12 +203,25 @@ mod tests {
         ) {
             let rows: Vec<Vec<f32>> = rows.into_iter().map(unit).collect();
             let query = unit(query);
+            let rows_in_all = rows.len();
             let mut vectors = Vectors::new(37);
             rows.iter().for_each(|row| assert!(vectors.push(row)));
+            // One row of three is left out.
+            let ranges: Vec<Range<usize>> = (0..rows_in_all)
+                .step_by(3)
+                .flat_map(|row| [row..row + 1, row + 2..row + 3])
+                .filter(|range| range.end <= rows_in_all)
+                .collect();
             let odd = |row: u32| row % 3 != 1;
             let all = rows.iter().zip(0u32..).filter(|(_, row)| odd(*row));
             let expected = best(all.map(|(vector, row)| (row, dot(&query, vector))).collect(), most);
-            prop_assert_eq!(vectors.search(&query, most, odd), expected);
+            prop_assert_eq!(&vectors.search(&query, (most, most), &ranges), &expected);
+            // Behind those that are exact stand others, each once.
+            let more = vectors.search(&query, (most, 2 * most), &ranges);
+            prop_assert_eq!(&more[..expected.len()], &expected[..]);
+            let rows: std::collections::BTreeSet<u32> = more.iter().map(|(row, _)| *row).collect();
+            let all = (0..rows_in_all as u32).filter(|row| odd(*row)).count();
+            prop_assert_eq!((more.len(), rows.len()), (all.min(2 * most), more.len()));
         }
     }
 
@@ -208,7 +230,8 @@ mod tests {
         let mut vectors = Vectors::new(3);
         assert!(!vectors.push(&[1.0, 0.0]));
         assert!(vectors.push(&[1.0, 0.0, 0.0]));
-        assert!(vectors.search(&[1.0], 3, |_| true).is_empty());
-        assert!(vectors.search(&[1.0, 0.0, 0.0], 0, |_| true).is_empty());
+        let all = std::slice::from_ref(&(0..1));
+        assert!(vectors.search(&[1.0], (3, 3), all).is_empty());
+        assert!(vectors.search(&[1.0, 0.0, 0.0], (0, 0), all).is_empty());
     }
 }

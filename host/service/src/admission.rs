@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::error::ServiceError;
 use crate::observer::Outcome;
 use crate::plugins::{DecidePolicy, RequestId};
-use crate::recognition::{IDENTITY_HEADER, RecogniseCaller, recognised};
+use crate::recognition::{IDENTITY_HEADER, METADATA_HEADER, RecogniseCaller, recognised};
 use crate::request::RequestFields;
 use crate::rewrites;
 use crate::routing_key::RoutingKey;
@@ -288,7 +288,7 @@ pub(crate) fn facts(
         method: call.method.to_owned(),
         peer: call.peer.clone(),
         headers: headers
-            .filter(|(name, _)| name != IDENTITY_HEADER)
+            .filter(|(name, _)| name != IDENTITY_HEADER && name != METADATA_HEADER)
             .collect(),
         model: model.map(str::to_owned),
         streaming,
@@ -305,10 +305,14 @@ pub(crate) fn answer_facts(
     max_tokens: Option<u32>,
     fields: &RequestFields,
 ) -> Facts {
+    let mut facts = facts(call, Some(model), fields.stream, max_tokens);
+    let labels = fields.metadata.clone();
+    let labels = labels.map(|labels| (METADATA_HEADER.to_owned(), labels));
+    facts.headers.extend(labels);
     Facts {
         tools: fields.tools.names().map(str::to_owned).collect(),
         server_tools: [fields.server_tools.clone(), fields.own_tools.names()].concat(),
-        ..facts(call, Some(model), fields.stream, max_tokens)
+        ..facts
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use futures::StreamExt;
-use futures::stream::{BoxStream, SelectAll, select_all, unfold};
+use futures::stream::{BoxStream, select_all, unfold};
 use mortise_models::Usage;
 use mortise_plugin::Principal;
 
@@ -25,11 +25,13 @@ type ChoiceEvents = BoxStream<'static, (usize, Event)>;
 pub struct Answer {
     /// Taken when the answer ends. Dropped before `parts`, so that the runtime frees what the
     /// sequences hold before anybody is told.
-    choices: Option<SelectAll<ChoiceEvents>>,
+    choices: Option<ChoiceEvents>,
     parts: Vec<Part>,
     ready: VecDeque<Event>,
     /// Places in the list of requests that are being answered.
     registrations: Vec<Registration>,
+    /// Failure before anything was answered.
+    refusal: Option<ServiceError>,
 }
 
 impl std::fmt::Debug for Answer {
@@ -70,11 +72,24 @@ impl Answer {
             streams.extend(watched.map(|(choice, watchers)| events(index, choice, watchers)));
         }
         Self {
-            choices: Some(select_all(streams)),
+            choices: Some(merged(streams)),
             parts,
             ready: VecDeque::new(),
             registrations,
+            refusal: None,
         }
+    }
+
+    /// End before anything was answered.
+    pub(crate) fn refuse(&mut self, error: ServiceError) {
+        if let Event::Failed(error) = self.abort(error) {
+            self.refusal = Some(error);
+        }
+    }
+
+    /// The failure of an answer that ended before anything was answered. Nothing follows it.
+    pub fn refusal(&mut self) -> Option<ServiceError> {
+        self.refusal.take()
     }
 
     /// Public name of the model that answers.
@@ -153,10 +168,14 @@ impl Answer {
             if self.parts.iter().all(Part::is_finished) {
                 return self.complete();
             }
+            if self.registrations.iter().any(Registration::is_cancelled) {
+                return Some(self.cancel());
+            }
+            // An event that is there needs no wait for what might come before it.
             let event = tokio::select! {
                 biased;
-                () = cancelled(&mut self.registrations) => return Some(self.cancel()),
                 event = self.choices.as_mut()?.next() => event,
+                () = cancelled(&mut self.registrations) => return Some(self.cancel()),
             };
             match event {
                 None => return Some(self.fail(None, ServiceError::Stopping)),
@@ -212,6 +231,17 @@ async fn cancelled(registrations: &mut [Registration]) {
     match registrations.first_mut() {
         Some(registration) => registration.cancelled().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Events of all choices as they come. One choice, the usual case, comes as it is.
+fn merged(mut streams: Vec<ChoiceEvents>) -> ChoiceEvents {
+    match (streams.pop(), streams.is_empty()) {
+        (Some(only), true) => only,
+        (last, _) => {
+            streams.extend(last);
+            select_all(streams).boxed()
+        }
     }
 }
 

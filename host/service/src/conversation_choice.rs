@@ -55,6 +55,11 @@ impl ConversationChoice {
         }
     }
 
+    /// Events of the runtime, before the first is read.
+    pub(crate) fn stream(&mut self) -> &mut OutputStream {
+        &mut self.parts.stream
+    }
+
     /// The next event; `None` after `Finished` or `Failed`.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
@@ -73,6 +78,7 @@ impl ConversationChoice {
 
     async fn step(&mut self) -> Result<(), ServiceError> {
         match self.parts.stream.next().await {
+            Some(OutputEvent::Begun) => Ok(()),
             Some(OutputEvent::Delta { delta, logprobs }) => self.accept(delta, logprobs).await,
             Some(OutputEvent::Finished { reason, usage }) => {
                 self.record(usage);
@@ -196,7 +202,7 @@ impl ConversationChoice {
 }
 
 /// A failure of the runtime as the service's.
-fn failure(error: RuntimeError) -> ServiceError {
+pub(crate) fn failure(error: RuntimeError) -> ServiceError {
     match error {
         RuntimeError::Invalid(message) => ServiceError::Invalid {
             param: None,

@@ -43,6 +43,11 @@ pub(crate) fn prepare(
         let message = format!("the model `{name}` runs elsewhere and always answers in a new turn");
         return Err(invalid("add_generation_prompt", message));
     }
+    if let Some(choice) = &chat(model, fields)?.template {
+        let message =
+            format!("the model `{name}` runs elsewhere, with the chat template that is there");
+        return Err(invalid(choice.field, message));
+    }
     check_elsewhere(name, request)?;
     let parser = match &plugins.parser {
         None => None,

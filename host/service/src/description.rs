@@ -4,6 +4,16 @@ use mortise_plugin::{ControlToken, ModelDescription, Segment, Vocabulary};
 use mortise_tokenizer::Tokenizer;
 use sha2::{Digest, Sha256};
 
+use crate::default_template::default_template;
+
+/// The name of the chat format that stands in for a template, where a model's files have none and its tokens tell one.
+pub fn assumed_format(tokenizer: &Tokenizer, architecture: &str) -> Option<&'static str> {
+    match tokenizer.chat_template() {
+        Some(_) => None,
+        None => default_template(tokenizer, architecture).map(|format| format.name),
+    }
+}
+
 /// The description of a model for plugins.
 pub fn describe_model(tokenizer: &Tokenizer, name: &str, architecture: &str) -> ModelDescription {
     let text = |token: Option<&str>| token.unwrap_or_default().to_owned();
@@ -11,7 +21,10 @@ pub fn describe_model(tokenizer: &Tokenizer, name: &str, architecture: &str) -> 
     ModelDescription {
         name: name.to_owned(),
         architecture: architecture.to_owned(),
-        chat_template: tokenizer.chat_template().map(str::to_owned),
+        chat_template: tokenizer
+            .chat_template()
+            .or_else(|| default_template(tokenizer, architecture).map(|format| format.source))
+            .map(str::to_owned),
         response_template: tokenizer.response_template().map(str::to_owned),
         bos_token: text(tokenizer.bos_token()),
         eos_token: text(tokenizer.eos_token()),

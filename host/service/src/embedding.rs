@@ -8,7 +8,7 @@ use mortise_models::{EmbedError, FinishReason, Model, PromptUse, TextEmbedder, U
 use crate::admission::{Admission, Call};
 use crate::encoding;
 use crate::error::ServiceError;
-use crate::limits::MAX_EMBEDDING_INPUTS;
+use crate::limits::{MAX_EMBEDDING_INPUTS, MAX_KEPT_INPUTS};
 use crate::observer::{Outcome, Summary};
 use crate::refusal::invalid;
 use crate::service::{Service, UsedModel, account};
@@ -128,7 +128,10 @@ impl Service {
         let texts = encoded.await??;
         let tokens = texts.iter().map(Vec::len).sum();
         self.pay(admission, model, tokens).await?;
-        let made = embedder.runtime.embed(texts).await;
+        let made = match texts.len() <= MAX_KEPT_INPUTS {
+            true => remembered(embedder, &tenant, texts).await,
+            false => embedder.runtime.embed(texts).await,
+        };
         made.map_err(|error| self.not_made(model, error))
     }
 
@@ -185,6 +188,41 @@ impl Service {
             .sample(&model.name, &model.load(), Instant::now());
         Ok(())
     }
+}
+
+/// Vectors of a few texts: those that the tenant has asked for before, and others that are computed.
+async fn remembered(
+    embedder: &TextEmbedder,
+    tenant: &Arc<str>,
+    texts: Vec<Vec<u32>>,
+) -> Result<Vec<Vec<f32>>, EmbedError> {
+    let cache = &embedder.cache;
+    let known: Vec<Option<Arc<[f32]>>> = texts
+        .iter()
+        .map(|tokens| cache.get(tenant, tokens))
+        .collect();
+    let unknown = texts
+        .iter()
+        .zip(&known)
+        .filter(|(_, known)| known.is_none());
+    let unknown: Vec<Vec<u32>> = unknown.map(|(tokens, _)| tokens.clone()).collect();
+    let made = match unknown.is_empty() {
+        true => Vec::new(),
+        false => embedder.runtime.embed(unknown).await?,
+    };
+    let mut made = made.into_iter();
+    let vectors = texts
+        .into_iter()
+        .zip(known)
+        .map(|(tokens, known)| match known {
+            Some(vector) => vector.to_vec(),
+            None => {
+                let vector = made.next().unwrap_or_default();
+                cache.put(tenant, tokens, &vector);
+                vector
+            }
+        });
+    Ok(vectors.collect())
 }
 
 /// What makes a model's vectors.

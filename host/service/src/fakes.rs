@@ -86,6 +86,7 @@ impl RenderChat for FakeTemplate {
                 segments,
                 stop: self.stop.clone(),
                 opens_reasoning: self.opens_reasoning,
+                by: None,
             })
         })
     }
@@ -358,6 +359,7 @@ pub(crate) fn model(script: Script) -> ServedModel {
         runtime: Arc::new(Scripted::new(script, codec)),
         vocabulary_size: tokenizer.vocabulary_size(),
         generation: GenerationConfig::default().with_eos_tokens(tokenizer.token_id(END)),
+        template_arguments: Arc::default(),
         tokenizer: Arc::clone(&tokenizer),
     };
     let plugins = ModelPlugins {
@@ -463,6 +465,7 @@ pub(crate) fn chat(user: &str) -> RequestFields {
             conversation: Conversation::new(vec![Message::text(Role::User, user)])
                 .expect("a conversation"),
             arguments: TemplateArguments::default(),
+            template: None,
             end: PromptEnd::AssistantTurn,
         }),
         ..RequestFields::default()

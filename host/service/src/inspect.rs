@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_models::conversation::template_json;
+use mortise_models::lifecycle::ModelEvent;
 use mortise_models::{FinishReason, Generator};
-use mortise_plugin::{ParserEvent, ParserSetup, Segment, ToolChoice};
+use mortise_plugin::{NameAndVersion, ParserEvent, ParserSetup, Segment, ToolChoice};
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
+use tokio::sync::broadcast::Receiver;
 
 use crate::admission::{Admission, Call};
 use crate::call_id::new_call_id;
@@ -33,11 +35,22 @@ pub struct EncodedPrompt {
     pub text: Option<String>,
     /// Further stop strings of the chat template.
     pub stop: Vec<String>,
+    /// Template that rendered a conversation.
+    pub template: Option<TemplateUse>,
     /// Tokens of the model's context.
     pub context_length: usize,
     /// The policy is told when this is dropped.
     pub admission: Admission,
     tokenizer: Arc<Tokenizer>,
+}
+
+/// A chat template at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateUse {
+    /// Component, where it is one.
+    pub component: Option<NameAndVersion>,
+    /// Time that it took.
+    pub time: Duration,
 }
 
 impl EncodedPrompt {
@@ -110,11 +123,12 @@ impl Service {
     ) -> Result<EncodedPrompt, ServiceError> {
         let (mut admission, used) = self.admit(call, &request.fields().model).await?;
         let name = used.loaded.model.name.clone();
-        used.loaded.generator()?;
+        let arguments = used.loaded.generator()?.template_arguments();
         let (tokenizer, context) = tokenizer_of(&used.loaded)?;
         let model = PromptModel {
             name: &name,
             tokenizer: &tokenizer,
+            arguments: &arguments,
             context,
         };
         let key = admission.routing_key(&name);
@@ -130,10 +144,15 @@ impl Service {
             let texts = segments.map(|(Segment::Special(text) | Segment::Plain(text))| &**text);
             texts.collect()
         });
+        let template = prompt.rendered.as_ref().map(|rendered| TemplateUse {
+            component: rendered.by.clone(),
+            time: prompt.render_time,
+        });
         Ok(EncodedPrompt {
             model: name.clone(),
             ids: prompt.ids,
             text,
+            template,
             stop: prompt
                 .rendered
                 .map(|rendered| rendered.stop)
@@ -162,6 +181,11 @@ impl Service {
     /// says otherwise or it is unloaded.
     pub fn keep_loaded(&self, model: &str, time: Duration) {
         self.config.holder.keep(model, time);
+    }
+
+    /// Events of models from now on, if callers are to hear of those that they wait for.
+    pub fn swap_notices(&self) -> Option<Receiver<ModelEvent>> {
+        self.config.holder.swap_notices()
     }
 
     /// Encode a text, in which control tokens are not recognised. `around` adds the tokens that the
@@ -203,6 +227,7 @@ impl Service {
             model: name,
             ids,
             text: None,
+            template: None,
             stop: Vec::new(),
             context_length: context,
             admission,

@@ -6,6 +6,7 @@ mod adapters;
 mod admission;
 mod alias_routing;
 mod answer;
+mod beginning;
 mod call_id;
 mod check;
 mod choice;
@@ -14,6 +15,7 @@ mod constraint;
 mod content;
 mod conversation_choice;
 mod conversation_prompt;
+mod default_template;
 mod description;
 mod embedding;
 mod encoding;
@@ -30,6 +32,7 @@ mod latency;
 pub mod limits;
 mod meant;
 mod model;
+mod named_templates;
 mod observer;
 mod offline;
 mod own_tools;
@@ -50,6 +53,7 @@ mod retrievers;
 mod rewrites;
 mod routed;
 mod routing_key;
+mod sampling_advice;
 mod schema_formats;
 mod scoring;
 mod server_tools;
@@ -74,13 +78,13 @@ pub use answer::Answer;
 pub use check::Request;
 pub use config::ServiceConfig;
 pub use content::{Content, ContentLog, LOOK_AHEAD, Section, Texts};
-pub use description::{describe_model, vocabulary};
+pub use description::{assumed_format, describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
 pub use event::{Event, PromptScores, PromptToken, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedGuardrail, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
-pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText};
+pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText, TemplateUse};
 pub use meant::adapted_name;
 pub use model::{AlwaysLoaded, Held, HoldModels, LoadedModel, ServedModel};
 pub use mortise_engine::{EarlyStopping, EngineLoad};
@@ -89,16 +93,19 @@ pub use mortise_models::conversation::{
     KeyOrder, Message, Modality, Origin, Part, Role, TemplateArgumentError, TemplateArguments,
     TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
 };
-pub use mortise_models::lifecycle::{LifecycleError, LoadOverrides, ModelState, ModelStatus};
+pub use mortise_models::lifecycle::{
+    AdapterRefusal, LifecycleError, LoadOverrides, ModelEvent, ModelState, ModelStatus,
+};
 pub use mortise_models::{
-    ADAPTER_SEPARATOR, AdapterError, Capability, Delta, FinishReason, Generator, Model, PromptUse,
-    TokenLogprob, Usage,
+    ADAPTER_SEPARATOR, AdapterConfig, AdapterError, AdapterStatus, Capability, Delta, FinishReason,
+    Generator, Model, PromptUse, TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
     Assembly, ChunkSizes, Denial, DocumentReader, Fault, GrammarSource, Joint, Kind, Passage,
     PassageBudget, PluginError, Principal, ReadError, RetrieverContext, SourceText, ToolAnswer,
     ToolCaller, ToolChoice, ToolDeclaration as RunnableTool, ToolGrant,
 };
+pub use named_templates::TemplateChoice;
 pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
@@ -107,18 +114,19 @@ pub use offline::{
 pub use own_tools::OwnTools;
 pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
 pub use plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, ParseOutput,
-    ParseSession, RenderChat, RequestId, RunTool, WatchChoice,
+    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, NamedTemplates,
+    ParseOutput, ParseSession, RenderChat, RequestId, RunTool, WatchChoice,
 };
 pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;
 pub use request::{
-    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, PromptScoring, ReasoningBudget,
-    RequestFields, Truncation, Written,
+    BeamFields, ChatPrompt, ChosenTemplate, ContentConstraint, Prompt, PromptEnd, PromptScoring,
+    ReasoningBudget, RequestFields, Truncation, Written,
 };
 pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
 pub use retrievers::{Retrieve, Retrievers, ScopedRetriever};
 pub use routing_key::RoutingKey;
+pub use sampling_advice::sampling_advice;
 pub use scoring::{ScoreRequest, Scores};
 pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};

@@ -2,6 +2,8 @@
 //! bounds of the project with their configuration keys and error codes. Those of conversations are in
 //! `mortise_models`, with the types that hold them.
 
+use std::time::Duration;
+
 pub use mortise_models::limits::{MAX_JSON_DEPTH, MAX_MESSAGES, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 
 /// Most tools of the server that a request opts in to.
@@ -36,5 +38,9 @@ pub const MAX_LISTED_TOKENS: usize = 128 * 1024;
 pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
 /// Most questions with the same around them that one is compared with, in the cache of answers.
 pub const MAX_ALIKE: usize = 1024;
+/// Texts of an embedding request whose vectors are kept for when they are asked for again; those of more are not.
+pub const MAX_KEPT_INPUTS: usize = 16;
 /// Most inputs of one embedding request.
 pub const MAX_EMBEDDING_INPUTS: usize = 2048;
+/// Longest wait for another server to begin a streamed answer or to refuse it; then the stream begins without it.
+pub const MAX_BEGINNING: Duration = Duration::from_secs(5);

@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_models::lifecycle::{LifecycleError, ModelLease, ModelManager};
+use mortise_models::lifecycle::{LifecycleError, ModelEvent, ModelLease, ModelManager};
 use mortise_models::{Generator, Listing, Model, Named};
+use tokio::sync::broadcast::Receiver;
 
 use crate::error::ServiceError;
 use crate::plugin_routing::ModelPlugins;
@@ -67,6 +68,11 @@ pub trait HoldModels: Send + Sync {
 
     /// Keep the model of this public name loaded for so long after its last request.
     fn keep(&self, _name: &str, _time: Duration) {}
+
+    /// Events of models from now on, if callers are to hear of those that they wait for.
+    fn swap_notices(&self) -> Option<Receiver<ModelEvent>> {
+        None
+    }
 }
 
 /// All models are loaded and stay so.
@@ -86,5 +92,9 @@ impl HoldModels for ModelManager {
 
     fn keep(&self, name: &str, time: Duration) {
         Self::keep(self, name, time);
+    }
+
+    fn swap_notices(&self) -> Option<Receiver<ModelEvent>> {
+        Self::swap_notices(self)
     }
 }

@@ -1,6 +1,7 @@
 //! Traits of the plugins that the service calls, so that the life of a request can be tested
 //! without WebAssembly. The handles of `mortise-plugin` implement them.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The server's id of the request that a call is made for.
 pub type RequestId = Arc<str>;
 
+/// Chat templates by the names that requests give.
+pub type NamedTemplates = BTreeMap<String, Arc<dyn RenderChat>>;
+
 /// Renders conversations (`chat-template`).
 pub trait RenderChat: Send + Sync {
     /// Render one conversation.
@@ -27,6 +31,11 @@ pub trait RenderChat: Send + Sync {
         request: &'a RequestId,
         input: TemplateInput,
     ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>>;
+
+    /// Templates that a request may choose in its place, by name.
+    fn named(&self) -> Option<&NamedTemplates> {
+        None
+    }
 }
 
 /// Parses answers (`output-parser`).

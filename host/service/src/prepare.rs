@@ -1,6 +1,7 @@
 //! From a checked request to what the engine needs: prompt, stop strings, constraint.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mortise_engine::{LogprobParams, SamplingParams, SubmitError};
 use mortise_models::TokenGenerator;
@@ -13,6 +14,7 @@ use crate::check::Request;
 use crate::description::for_tokenizer;
 use crate::encoding;
 use crate::error::ServiceError;
+use crate::named_templates;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseOutput, RequestId};
 use crate::reasoning_budget::{ForcedEnd, forced_end};
@@ -23,8 +25,11 @@ use crate::spans;
 use crate::stop::StopMatcher;
 use crate::uncompiled::not_compiled;
 use crate::wanted::wanted;
-use mortise_models::conversation::{Modality, template_json};
+use mortise_models::conversation::{Modality, TemplateArguments, template_json};
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
+
+/// Argument that tells the chat template whether the request asks for thinking.
+const THINKING: &str = "__thinking";
 
 /// An output parser with its setup for a request.
 pub(crate) type Parsing = (Arc<dyn ParseOutput>, ParserSetup);
@@ -42,6 +47,8 @@ pub(crate) struct PromptModel<'a> {
     /// Public name.
     pub(crate) name: &'a str,
     pub(crate) tokenizer: &'a Arc<Tokenizer>,
+    /// Arguments of the chat template where the caller gives none of their names.
+    pub(crate) arguments: &'a TemplateArguments,
     /// Tokens of prompt and answer together; the largest number if only the runtime knows.
     pub(crate) context: usize,
 }
@@ -51,6 +58,7 @@ impl TokenModel {
         PromptModel {
             name: &self.name,
             tokenizer: &self.generator.tokenizer,
+            arguments: &self.generator.template_arguments,
             context: self.generator.runtime.context_length(),
         }
     }
@@ -78,6 +86,8 @@ pub(crate) struct PromptTokens {
     pub(crate) ids: Vec<u32>,
     /// There for a conversation.
     pub(crate) rendered: Option<RenderedPrompt>,
+    /// Time that rendering took.
+    pub(crate) render_time: Duration,
 }
 
 /// Render and encode.
@@ -90,6 +100,7 @@ pub(crate) async fn prompt(
 ) -> Result<PromptTokens, ServiceError> {
     let fields = request.fields();
     check_ids(model, fields)?;
+    let begun = Instant::now();
     let rendered = match &fields.prompt {
         Prompt::Chat(chat) => {
             check_inputs(chat)?;
@@ -98,6 +109,7 @@ pub(crate) async fn prompt(
         }
         Prompt::Text(_) | Prompt::Tokens(_) => None,
     };
+    let render_time = begun.elapsed();
     let ids = encode(model, tenant, fields, rendered.as_ref());
     let ids = spans::part("tokenize", ids).await?;
     let ids = truncate(model, fields, ids);
@@ -107,7 +119,11 @@ pub(crate) async fn prompt(
             "the prompt has no tokens; give it some text",
         ));
     }
-    Ok(PromptTokens { ids, rendered })
+    Ok(PromptTokens {
+        ids,
+        rendered,
+        render_time,
+    })
 }
 
 /// Render, encode, and ask the parser for its constraint.
@@ -120,7 +136,7 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, ServiceError> {
     let fields = request.fields();
     let prompt = prompt(model, plugins, tenant, request_id, request);
-    let PromptTokens { ids, rendered } = prompt.await?;
+    let PromptTokens { ids, rendered, .. } = prompt.await?;
     let stops = fields.stop.iter().map(String::as_str);
     let wanted = wanted(fields, model.tokenizer.control_tokens());
     let wanted = wanted.as_ref();
@@ -240,23 +256,29 @@ async fn render(
             "messages",
             "no_chat_template",
             format!(
-                "the model `{}` has no chat template; use /v1/completions",
+                "the model `{}` has no chat template, and its control tokens tell no format; use /v1/completions, \
+                 or give it a template (docs/plugins/chat-template.md)",
                 model.name
             ),
         ));
     };
+    let template = named_templates::chosen(template, chat.template.as_ref(), model.name)?;
     // A model that must not call tools is not shown any.
     let show_tools = request.tools().next().is_some() && request.tool_choice() != ToolChoice::None;
-    let arguments = chat.arguments.members();
+    let arguments = chat.arguments.over(model.arguments);
+    let mut members = arguments.members().clone();
+    if let Some(asked) = arguments.asks_to_think() {
+        members.insert(THINKING.to_owned(), asked.into());
+    }
     let input = TemplateInput {
         messages: template_json::messages(&chat.conversation).map_err(not_written)?,
         tools: match show_tools {
             true => Some(template_json::tools(request.tools()).map_err(not_written)?),
             false => None,
         },
-        arguments: match arguments.is_empty() {
+        arguments: match members.is_empty() {
             true => None,
-            false => Some(template_json::arguments(arguments).map_err(not_written)?),
+            false => Some(template_json::arguments(&members).map_err(not_written)?),
         },
         add_generation_prompt: chat.end == PromptEnd::AssistantTurn,
         continue_final_message: chat.end == PromptEnd::OpenMessage,

@@ -10,6 +10,10 @@ use crate::plugins::BoxFuture;
 /// out of the facts.
 pub const IDENTITY_HEADER: &str = "mortise-identity";
 
+/// Name of the header in which policies are told of the `metadata` of a request, as JSON. What a caller sends by this
+/// name is left out of the facts.
+pub(crate) const METADATA_HEADER: &str = "mortise-metadata";
+
 /// Recognises callers by what they send.
 pub trait RecogniseCaller: Send + Sync {
     /// Facts about the caller who sent these headers, as JSON; `None` if there is nothing to tell.

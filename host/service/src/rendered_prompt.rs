@@ -23,6 +23,7 @@ impl RenderedModel {
         PromptModel {
             name: &self.name,
             tokenizer: &self.generator.tokenizer,
+            arguments: &self.generator.template_arguments,
             context: self.context(),
         }
     }

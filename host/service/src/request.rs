@@ -68,6 +68,11 @@ pub struct RequestFields {
     pub truncate_prompt: Option<Truncation>,
     /// Steps of priority that the caller waives, so that others go first.
     pub waived_priority: u32,
+    /// The same by a label of `metadata`; it counts where the field is not given, and is passed over where a model has no
+    /// priorities.
+    pub labelled_priority: u32,
+    /// Labels of the caller's own, an object as JSON, which policies are told of.
+    pub metadata: Option<String>,
     /// Report log-probabilities with this many alternatives, at most 20.
     pub logprobs: Option<u32>,
     /// Report log-probabilities of the prompt's own tokens; not with beams or tools of the server.
@@ -244,8 +249,26 @@ pub struct ChatPrompt {
     pub conversation: Conversation,
     /// Further template arguments.
     pub arguments: TemplateArguments,
+    /// Chat template that the request chooses; without one, that of the model.
+    pub template: Option<ChosenTemplate>,
     /// End of the prompt.
     pub end: PromptEnd,
+}
+
+/// Chat template that a request chooses by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChosenTemplate {
+    /// Field of the request that names it.
+    pub field: &'static str,
+    /// The name.
+    pub name: String,
+}
+
+impl ChosenTemplate {
+    /// The template that a field names, if it is given.
+    pub fn of(field: &'static str, name: Option<String>) -> Option<Self> {
+        name.map(|name| Self { field, name })
+    }
 }
 
 /// End of a rendered conversation.

@@ -16,6 +16,7 @@ use self::cached::Ready;
 pub(crate) use crate::admission::account;
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, StartedPart};
+use crate::beginning::answer_of;
 use crate::check::Request;
 use crate::config::ServiceConfig;
 use crate::constraint::MaskThreads;
@@ -249,6 +250,7 @@ impl Service {
         let serving = self.serving();
         let mut started = Vec::with_capacity(requests.len());
         let mut numbers = Numbers::default();
+        let streams = requests.iter().any(|request| request.fields().stream);
         for request in requests {
             let name = request.fields().model.clone();
             let result = self.begin(&serving, &call, request, &mut numbers).await;
@@ -260,7 +262,7 @@ impl Service {
                 }
             }
         }
-        Ok(Answer::new(started))
+        Ok(answer_of(started, streams).await)
     }
 
     /// Report a refusal, under the name of the model that the caller meant.
@@ -320,7 +322,8 @@ impl Service {
         let session = fields.fairness_key.as_deref();
         let routed = self.route(serving, call, &fields.model, session).await;
         let span = spans::of_prompt(fields);
-        let begun = self.begin_at(&routed, serving, call, request, numbers);
+        // In a box: the span, the time limits and the layers of the router move what they are laid around.
+        let begun = Box::pin(self.begin_at(&routed, serving, call, request, numbers));
         let begun = span.run(begun).await;
         if let Err(error) = &begun {
             routed.failed(call);

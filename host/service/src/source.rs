@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mortise_models::OutputStream;
+
 use crate::event::Event;
 use crate::response_cache::Recorded;
 use crate::tally::{RoundKind, Tally};
@@ -17,6 +19,14 @@ pub(crate) enum ChoiceSource {
 }
 
 impl ChoiceSource {
+    /// Events of a runtime that is elsewhere, before the first is read.
+    pub(crate) fn elsewhere(&mut self) -> Option<&mut OutputStream> {
+        match self {
+            Self::Live(choice) => choice.elsewhere(),
+            Self::Replayed(_) => None,
+        }
+    }
+
     /// The next event; `None` after the last.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         match self {

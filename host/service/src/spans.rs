@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mortise_models::Usage;
 use mortise_plugin::{Finish, ParserEvent, PluginError};
-use mortise_trace::{Kind, Span, Value, short};
+use mortise_trace::{Kind, Span, Value, collected, short};
 
 use crate::error::ServiceError;
 use crate::observer::Outcome;
@@ -57,6 +57,9 @@ pub(crate) fn of_prompt(fields: &RequestFields) -> Span {
 
 /// Span of an operation on a model, as the caller named it.
 pub(crate) fn of_operation(operation: &'static str, model: &str) -> Span {
+    if !collected() {
+        return Span::current();
+    }
     let model = short(model);
     let attributes = vec![
         ("gen_ai.operation.name", Value::from(operation)),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError};
 use mortise_models::lifecycle::ModelLease;
-use mortise_models::{Generator, TokenGenerator};
+use mortise_models::{Generator, OutputStream, TokenGenerator};
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
 use mortise_trace::Span;
@@ -102,6 +102,14 @@ pub(crate) enum ChoiceRound {
 }
 
 impl ChoiceRound {
+    /// Events of a runtime that is elsewhere, before the first is read.
+    pub(crate) fn elsewhere(&mut self) -> Option<&mut OutputStream> {
+        match self {
+            Self::Tokens(_) => None,
+            Self::Conversation(choice) => Some(choice.stream()),
+        }
+    }
+
     /// The next event; `None` after `Finished` or `Failed`.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         match self {
@@ -466,7 +474,11 @@ impl Submitter {
 
     /// Priority in the engine: what the policies gave, less what the caller waives.
     fn priority_of(&self, fields: &RequestFields) -> i32 {
-        let waived = i32::try_from(fields.waived_priority).unwrap_or(i32::MAX);
+        let waived = match fields.waived_priority {
+            0 => fields.labelled_priority,
+            waived => waived,
+        };
+        let waived = i32::try_from(waived).unwrap_or(i32::MAX);
         self.priority.saturating_sub(waived)
     }
 

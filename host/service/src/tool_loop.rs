@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mortise_models::{Delta, FinishReason};
+use mortise_models::{Delta, FinishReason, OutputStream};
 
 use crate::check::Request;
 use crate::error::ServiceError;
@@ -53,6 +53,11 @@ impl ToolLoop {
             state: state.map(Box::new),
             ready: VecDeque::new(),
         }
+    }
+
+    /// Events of a runtime that is elsewhere, before the first is read.
+    pub(crate) fn elsewhere(&mut self) -> Option<&mut OutputStream> {
+        self.choice.elsewhere()
     }
 
     pub(crate) fn tally(&self) -> &Arc<Tally> {

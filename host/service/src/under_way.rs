@@ -137,6 +137,11 @@ impl Watched {
 }
 
 impl Registration {
+    /// Whether an operator has cancelled the request.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        *self.cancelled.borrow()
+    }
+
     /// Wait until an operator cancels the request.
     pub(crate) async fn cancelled(&mut self) {
         if self

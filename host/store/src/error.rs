@@ -127,6 +127,16 @@ pub enum OpenError {
         "the schema `mortise` in PostgreSQL ({0}) holds no tables of mortise; give this server a database of its own"
     )]
     ForeignSchema(String),
+    /// The extension of vectors is not there.
+    #[error(
+        "retrieval.index is \"pgvector\", and the extension `vector` in PostgreSQL ({place}) cannot be used: {problem}"
+    )]
+    NoVectors {
+        /// The database and its host.
+        place: String,
+        /// Problem, and the remedy.
+        problem: String,
+    },
     /// No server has used the database yet.
     #[error(
         "PostgreSQL ({0}) has no tables of mortise yet; the first server that starts makes them"

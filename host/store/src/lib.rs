@@ -27,7 +27,10 @@ pub use audit::{
 };
 pub use error::{OpenError, StoreError};
 pub use maintenance::{Report, backup, check, vacuum};
-pub use postgres::{DatabaseError, PostgresConfig, PostgresStore, check_database};
+pub use postgres::{
+    DatabaseError, Indexed, Occurrence, Passage, Passages, Place, PostgresConfig, PostgresStore,
+    Scope, Word, check_database,
+};
 pub use record::{Change, Item, Key, Kind, Listing, Page, Record, SERVER};
 pub use sqlite::{SqliteStore, StoreConfig};
 pub use store::{BoxFuture, Filter, Store};

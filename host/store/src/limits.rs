@@ -22,6 +22,10 @@ pub const DATABASE_CONNECT_TIME: Duration = Duration::from_secs(5);
 pub const DATABASE_SILENCE: Duration = Duration::from_secs(10);
 /// Time that anything may take that is asked of PostgreSQL, waiting for a connection included.
 pub const DATABASE_OPERATION_TIME: Duration = Duration::from_secs(20);
+/// Time in which PostgreSQL must have taken what the items of one record are found by.
+pub const DATABASE_INDEX_TIME: Duration = Duration::from_secs(300);
+/// Items whose vectors PostgreSQL is given at once.
+pub const INDEXED_TOGETHER: usize = 256;
 /// Records that one page of a list looks at.
 pub const MAX_SCANNED: usize = 10_000;
 /// Records and items of a page.

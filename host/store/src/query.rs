@@ -328,6 +328,22 @@ pub(crate) fn item(
     Ok(found.optional()?)
 }
 
+/// Owners of records of a kind. The sums by owner are few beside the records, which have no index by their kind alone.
+pub(crate) fn owners(
+    connection: &Connection,
+    kind: Kind,
+) -> Result<Vec<std::sync::Arc<str>>, StoreError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT owner FROM usage WHERE EXISTS (SELECT 1 FROM records AS one WHERE one.owner = usage.owner
+         AND one.kind = ?1 AND (one.expires IS NULL OR one.expires > ?2)) ORDER BY owner LIMIT ?3",
+    )?;
+    let limit = i64::try_from(MAX_SCANNED).unwrap_or(i64::MAX);
+    let rows = statement.query_map(params![kind.name(), now(), limit], |row| {
+        Ok(std::sync::Arc::from(row.get::<_, String>(0)?))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 pub(crate) fn unfinished(connection: &Connection, kind: Kind) -> Result<Vec<Record>, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT id, created, expires, open, body, owner FROM records

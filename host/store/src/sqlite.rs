@@ -216,6 +216,10 @@ impl Store for SqliteStore {
     fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>> {
         self.read(move |connection| query::unfinished(connection, kind))
     }
+
+    fn owners(&self, kind: Kind) -> BoxFuture<'_, Vec<Arc<str>>> {
+        self.read(move |connection| query::owners(connection, kind))
+    }
 }
 
 /// The file beside a store that its only writer holds.

@@ -58,6 +58,10 @@ pub trait Store: Send + Sync {
     /// the store, those of hosts that are gone come to this one and to no other.
     fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>>;
 
+    /// Owners of records of a kind, in the order of their names, as many as
+    /// [`MAX_SCANNED`](crate::limits::MAX_SCANNED).
+    fn owners(&self, kind: Kind) -> BoxFuture<'_, Vec<Arc<str>>>;
+
     /// True if other hosts may write to it, and what is kept in memory may be of yesterday.
     fn is_shared(&self) -> bool {
         false

@@ -111,6 +111,12 @@ async fn owners_see_what_is_theirs_in_order() {
                 .entries,
             []
         );
+        let put = Change::Put(record(&other, "of another", ""));
+        store.commit(vec![put]).await.expect("written");
+        let owners = store.owners(Kind::Response).await.expect("read");
+        assert_eq!(owners, [Arc::clone(&one), Arc::clone(&other)]);
+        let owners = store.owners(Kind::VectorStore).await.expect("read");
+        assert!(owners.is_empty(), "{owners:?}");
         let key = |owner| Key::new(owner, Kind::Response, "r1");
         assert_eq!(store.get(key(&other)).await.expect("read"), None);
         let found = store.get(key(&one)).await.expect("read").expect("there");

@@ -23,7 +23,7 @@ impl<S: Store> TracedStore<S> {
 }
 
 /// An operation as a part of the current span. Work of no request is in no trace.
-fn operation<'a, T: Send + 'a>(
+pub(crate) fn operation<'a, T: Send + 'a>(
     (name, system): (&'static str, &'static str),
     work: impl Future<Output = Result<T, StoreError>> + Send + 'a,
 ) -> BoxFuture<'a, T> {
@@ -77,6 +77,10 @@ impl<S: Store> Store for TracedStore<S> {
 
     fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>> {
         operation(("unfinished", self.system), self.store.unfinished(kind))
+    }
+
+    fn owners(&self, kind: Kind) -> BoxFuture<'_, Vec<Arc<str>>> {
+        operation(("owners", self.system), self.store.owners(kind))
     }
 
     fn is_shared(&self) -> bool {

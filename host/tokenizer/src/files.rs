@@ -23,6 +23,8 @@ pub struct TokenizerFiles<'a> {
     pub special_tokens_map: Option<&'a [u8]>,
     /// `chat_template.jinja`; it wins over a template in `tokenizer_config.json`.
     pub chat_template: Option<&'a [u8]>,
+    /// Files of `additional_chat_templates`, by their names without `.jinja`; they count beside `chat_template.jinja`.
+    pub further_templates: &'a [(&'a str, &'a [u8])],
 }
 
 /// Largest `tokenizer.json`. The largest in use have 35 MB.
@@ -266,6 +268,13 @@ impl Config {
             let source = std::str::from_utf8(bytes)
                 .map_err(|error| malformed("chat_template.jinja", error))?;
             config.chat_templates = vec![("default".to_owned(), source.to_owned())];
+            for (name, bytes) in files.further_templates {
+                let source = std::str::from_utf8(bytes)
+                    .map_err(|error| malformed("additional_chat_templates", error))?;
+                config
+                    .chat_templates
+                    .push(((*name).to_owned(), source.to_owned()));
+            }
         }
         if config
             .chat_templates

@@ -19,4 +19,4 @@ pub use client::CollectorError;
 pub use config::{Encoding, Sampling, TraceConfig};
 pub use export::Exporter;
 pub use queue::SpanCounts;
-pub use span::{Array, Kind, Span, Value, short, traced};
+pub use span::{Array, Kind, Span, Value, collected, short, traced};

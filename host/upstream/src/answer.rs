@@ -4,10 +4,11 @@
 use mortise_models::{Delta, FinishReason, OutputEvent, RuntimeError, Usage};
 use uuid::Uuid;
 
-use crate::chunk::{Chunk, ChunkChoice, WireCall, WireDelta, finish_reason};
+use crate::chunk::{ChunkChoice, WireCall, WireDelta, finish_reason};
 use crate::event_stream::{EventStream, TooLong};
 use crate::limits::{MAX_ANSWER_BYTES, MAX_CALL_NAME_BYTES, MAX_CALLS, MAX_EVENT_BYTES};
 use crate::refusal::{failure_in_stream, shortened};
+use crate::repeated::Events;
 
 /// Reader of one streamed answer.
 #[derive(Debug, Default)]
@@ -21,6 +22,7 @@ pub struct AnswerReader {
 /// Sum of the events so far.
 #[derive(Debug, Default)]
 struct AnswerState {
+    events: Events,
     /// Indices of the upstream's tool calls, in the order in which they began; ours count from 0.
     calls: Vec<u32>,
     reason: Option<FinishReason>,
@@ -102,8 +104,13 @@ impl AnswerState {
             self.complete = true;
             return Ok(());
         }
-        let chunk: Chunk = serde_json::from_slice(data)
-            .map_err(|error| broken(format!("sent an event that cannot be read: {error}")))?;
+        let read = match str::from_utf8(data) {
+            Ok(text) => self.events.read(text),
+            // What is not text may stand in a member that nobody reads.
+            Err(_) => serde_json::from_slice(data),
+        };
+        let chunk =
+            read.map_err(|error| broken(format!("sent an event that cannot be read: {error}")))?;
         if let Some(error) = chunk.error {
             return Err(Broken(failure_in_stream(&error)));
         }

@@ -4,6 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use mortise_engine::CircuitState;
+
 use crate::limits::MAX_PAUSE;
 
 /// Failures in a row that open the circuit.
@@ -33,6 +35,8 @@ struct Circuit {
     state: State,
     /// Length of the pause that comes next.
     pause: Duration,
+    /// Times that it opened.
+    opened: u64,
 }
 
 /// The breaker.
@@ -66,6 +70,7 @@ impl Default for Breaker {
         Self(Mutex::new(Circuit {
             state: State::Closed { failures: 0 },
             pause: FIRST_PAUSE,
+            opened: 0,
         }))
     }
 }
@@ -73,6 +78,17 @@ impl Default for Breaker {
 impl Breaker {
     fn circuit(&self) -> MutexGuard<'_, Circuit> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// State, and the times that it opened.
+    pub(crate) fn state(&self) -> (CircuitState, u64) {
+        let circuit = self.circuit();
+        let state = match circuit.state {
+            State::Closed { .. } => CircuitState::Closed,
+            State::HalfOpen => CircuitState::HalfOpen,
+            State::Open { .. } => CircuitState::Open,
+        };
+        (state, circuit.opened)
     }
 
     /// Let a request pass, or say how long to wait.
@@ -120,6 +136,7 @@ impl Breaker {
                 let pause = circuit.pause;
                 circuit.pause = (2 * pause).min(MAX_PAUSE);
                 circuit.state = State::Open { until: now + pause };
+                circuit.opened += 1;
                 Some(Change::Opened(pause))
             }
             // The next request probes.
@@ -155,11 +172,13 @@ mod tests {
             Some(Change::Opened(FIRST_PAUSE))
         );
         assert_eq!(breaker.pass(now), Err(FIRST_PAUSE));
+        assert_eq!(breaker.state(), (CircuitState::Open, 1));
         // Late news change nothing.
         assert_eq!(breaker.note(Outcome::Failed, now), None);
         assert_eq!(breaker.note(Outcome::Answered, now), None);
         now += FIRST_PAUSE;
         assert_eq!(breaker.pass(now), Ok(()), "the probe");
+        assert_eq!(breaker.state(), (CircuitState::HalfOpen, 1));
         assert!(breaker.pass(now).is_err(), "no second one");
         // A probe that tells nothing makes room for another.
         assert_eq!(breaker.note(Outcome::Unknown, now), None);

@@ -1,5 +1,7 @@
 //! Server-sent events: bytes in pieces of any size to the data of each event.
 
+use memchr::memchr2;
+
 use crate::limits::MAX_EVENT_BYTES;
 
 /// A line or an event is longer than [`MAX_EVENT_BYTES`].
@@ -31,7 +33,7 @@ impl EventStream {
             self.after_return = false;
             piece = piece.strip_prefix(b"\n").unwrap_or(piece);
         }
-        while let Some(end) = piece.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        while let Some(end) = memchr2(b'\n', b'\r', piece) {
             let (line, rest) = piece.split_at(end);
             self.after_return = rest == b"\r";
             piece = rest.strip_prefix(b"\r\n").unwrap_or(&rest[1..]);

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use mortise_models::{OutputEvent, RuntimeError, UpstreamTimeouts, Usage};
 use mortise_trace::Span;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::timeout;
 
 use crate::answer::AnswerReader;
@@ -35,8 +36,6 @@ pub(crate) struct Question<'a> {
 
 /// End of an attempt.
 pub(crate) enum Attempt {
-    /// The caller went away.
-    Cancelled,
     /// There is an answer.
     Relayed(Relayed),
     /// There is none: nothing was relayed.
@@ -63,7 +62,6 @@ impl Attempt {
     /// Its end, for its span.
     fn ended(&self) -> Ended<'_> {
         match self {
-            Self::Cancelled => Ended::Cancelled,
             Self::Failed { error, .. } => Ended::Failed(error),
             Self::Relayed(relayed) => match &relayed.last {
                 OutputEvent::Failed(error) => Ended::Failed(error),
@@ -85,25 +83,18 @@ impl Question<'_> {
     /// Ask the upstream of this place, `resent` requests after the first.
     pub(crate) async fn ask(&self, place: &mut Place, resent: u32) -> Attempt {
         let span = spans::of_attempt(self.span, place.url(), resent);
-        let attempt = self.attempt(place, &span).await;
-        spans::end(&span, &attempt.ended());
+        let attempt = self.attempt(place, &span.0).await;
+        span.end(&attempt.ended());
         attempt
     }
 
     async fn attempt(&self, place: &mut Place, span: &Span) -> Attempt {
         let url = place.url().join(self.path);
         let limit = self.timeouts.connect + self.timeouts.first_byte;
-        let asked = timeout(
-            limit,
-            self.client
-                .post(&url, self.body.clone(), self.request_id, span),
-        );
-        let answered = tokio::select! {
-            biased;
-            () = self.sender.closed() => return Attempt::Cancelled,
-            answered = asked => answered,
-        };
-        let attempt = match answered {
+        let asked = self
+            .client
+            .post(&url, self.body.clone(), self.request_id, span);
+        let attempt = match timeout(limit, asked).await {
             Err(_) => {
                 let what = format!("did not answer within {} ms", limit.as_millis());
                 Attempt::failed(what, String::new())
@@ -139,6 +130,7 @@ impl Question<'_> {
             let what = format!("answered in the encoding `{coding}`, which nobody asked for");
             Attempt::failed(what, String::new())
         } else {
+            self.send(OutputEvent::Begun).await;
             return self.relay(response.into_body(), place).await;
         };
         place.note(Outcome::Failed);
@@ -151,11 +143,7 @@ impl Question<'_> {
         let location = text_of(&parts.headers, LOCATION.as_str());
         let retry_after = text_of(&parts.headers, RETRY_AFTER.as_str()).parse().ok();
         let read = timeout(self.timeouts.chunk, beginning_of(body, MAX_ERROR_BYTES));
-        let body = tokio::select! {
-            biased;
-            () = self.sender.closed() => return Attempt::Cancelled,
-            read = read => read.map(|(body, _)| body).unwrap_or_default(),
-        };
+        let body = read.await.map(|(body, _)| body).unwrap_or_default();
         place.note(match parts.status {
             StatusCode::TOO_MANY_REQUESTS => Outcome::Unknown,
             status if status.is_server_error() => Outcome::Failed,
@@ -186,6 +174,13 @@ impl Question<'_> {
         }
     }
 
+    /// Hand an event on. Its reader is there: the work of an answer ends with its stream.
+    async fn send(&self, event: OutputEvent) {
+        if let Err(TrySendError::Full(event)) = self.sender.try_send(event) {
+            let _ = self.sender.send(event).await;
+        }
+    }
+
     /// Relay the events of a stream, each piece as it comes.
     async fn relay(&self, mut body: Incoming, place: &mut Place) -> Attempt {
         let mut reader = AnswerReader::default();
@@ -196,12 +191,7 @@ impl Question<'_> {
                 0 => self.timeouts.first_byte,
                 _ => self.timeouts.chunk,
             };
-            let frame = tokio::select! {
-                biased;
-                () = self.sender.closed() => return Attempt::Cancelled,
-                frame = timeout(limit, body.frame()) => frame,
-            };
-            let data = match frame {
+            let data = match timeout(limit, body.frame()).await {
                 Err(_) => {
                     let what = format!("sent nothing for {} ms", limit.as_millis());
                     break Some(upstream(what));
@@ -222,9 +212,7 @@ impl Question<'_> {
             pieces += 1;
             let complete = reader.feed(&data, &mut events);
             for event in events.drain(..) {
-                if self.sender.send(event).await.is_err() {
-                    return Attempt::Cancelled;
-                }
+                self.send(event).await;
             }
             match complete {
                 Ok(false) => {}
@@ -241,9 +229,7 @@ impl Question<'_> {
             _ => Outcome::Answered,
         });
         for event in events {
-            if self.sender.send(event).await.is_err() {
-                return Attempt::Cancelled;
-            }
+            self.send(event).await;
         }
         Attempt::Relayed(Relayed {
             last,

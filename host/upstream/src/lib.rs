@@ -19,6 +19,7 @@ mod members;
 mod messages;
 mod probe;
 mod refusal;
+mod repeated;
 mod request_body;
 mod runtime;
 mod spans;

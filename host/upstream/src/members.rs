@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use mortise_engine::CircuitState;
 use mortise_models::{BaseUrl, Dispatch};
 
 use crate::affinity::rank;
@@ -55,6 +56,11 @@ impl Members {
         }
     }
 
+    /// Whether the beginning of a prompt decides on its upstream.
+    pub(crate) fn go_by_beginnings(&self) -> bool {
+        self.dispatch == Dispatch::PrefixAffine && self.members.len() > 1
+    }
+
     pub(crate) fn all(&self) -> &[Arc<Member>] {
         &self.members
     }
@@ -89,6 +95,15 @@ impl Members {
             }
         }
         Err(wait)
+    }
+
+    /// State of the model's breaker, which is open where no upstream takes requests, and the times that those of all
+    /// opened.
+    pub(crate) fn circuit(&self) -> (CircuitState, u64) {
+        let states = || self.members.iter().map(|member| member.breaker.state());
+        let best = states().map(|(state, _)| state).min();
+        let opened = states().map(|(_, opened)| opened).sum();
+        (best.unwrap_or_default(), opened)
     }
 
     fn by_load(&self) -> Vec<usize> {

@@ -69,7 +69,7 @@ struct Asked {
     /// Path below the base URL.
     path: &'static str,
     body: Bytes,
-    /// Hash of the beginning of the prompt.
+    /// Hash of the beginning of the prompt, where that decides on the upstream.
     beginning: [u8; 32],
     /// Span of the answer.
     span: Span,
@@ -168,7 +168,7 @@ impl ConversationRuntime for UpstreamRuntime {
     fn submit(&self, request: ConversationRequest) -> Result<OutputStream, SubmitError> {
         let body = request_body(&request, &self.shared.config).map_err(invalid)?;
         self.ask(Asked {
-            beginning: beginning(&request),
+            beginning: self.beginning(|| beginning(&request)),
             request_id: request.request_id,
             path: "chat/completions",
             body: body.into(),
@@ -179,7 +179,7 @@ impl ConversationRuntime for UpstreamRuntime {
     fn submit_rendered(&self, request: RenderedRequest) -> Result<OutputStream, SubmitError> {
         let body = completion_body(&request, &self.shared.config).map_err(invalid)?;
         self.ask(Asked {
-            beginning: beginning_of_prompt(&request.prompt),
+            beginning: self.beginning(|| beginning_of_prompt(&request.prompt)),
             request_id: request.request_id,
             path: "completions",
             body: body.into(),
@@ -196,7 +196,12 @@ impl ConversationRuntime for UpstreamRuntime {
     }
 
     fn load(&self) -> EngineLoad {
-        self.shared.counters.load()
+        let (circuit, circuit_opened) = self.shared.members.circuit();
+        EngineLoad {
+            circuit,
+            circuit_opened,
+            ..self.shared.counters.load()
+        }
     }
 }
 
@@ -205,6 +210,11 @@ fn invalid(refused: Refused) -> SubmitError {
 }
 
 impl UpstreamRuntime {
+    fn beginning(&self, hash: impl FnOnce() -> [u8; 32]) -> [u8; 32] {
+        let decides = self.shared.members.go_by_beginnings();
+        decides.then(hash).unwrap_or_default()
+    }
+
     fn ask(&self, asked: Asked) -> Result<OutputStream, SubmitError> {
         let limit = self.shared.config.max_requests;
         let slot = Slot(Arc::clone(&self.shared));
@@ -212,17 +222,17 @@ impl UpstreamRuntime {
         if self.shared.counters.running.fetch_add(1, Relaxed) >= limit {
             return Err(SubmitError::QueueFull { limit });
         }
-        let (sender, stream) = OutputStream::channel();
-        self.runtime.spawn(answer(slot, asked, sender));
-        Ok(stream)
+        let runtime = self.runtime.clone();
+        Ok(OutputStream::worked(|sender| {
+            answer(slot, asked, sender, runtime)
+        }))
     }
 }
 
 /// Ask upstreams until one answers, and send its answer.
-async fn answer(slot: Slot, asked: Asked, sender: Sender<OutputEvent>) {
+async fn answer(slot: Slot, asked: Asked, sender: Sender<OutputEvent>, runtime: Handle) {
     let shared = Arc::clone(&slot.0);
     let (last, rest) = match shared.attempts(&asked, &sender).await {
-        Attempt::Cancelled => return,
         Attempt::Relayed(Relayed {
             last,
             pieces,
@@ -246,12 +256,12 @@ async fn answer(slot: Slot, asked: Asked, sender: Sender<OutputEvent>) {
         }
         other => other,
     };
+    // The reader needs no more than the last event, and takes this work with it.
+    if let Some(mut rest) = rest {
+        runtime.spawn(async move { timeout(REST, rest.frame()).await });
+    }
     // A reader that has gone away needs no ending.
     let _ = sender.send(last).await;
-    drop(sender);
-    if let Some(mut rest) = rest {
-        let _ = timeout(REST, rest.frame()).await;
-    }
 }
 
 impl Shared {
@@ -309,11 +319,7 @@ impl Shared {
                 };
             };
             attempt += 1;
-            tokio::select! {
-                biased;
-                () = sender.closed() => return Attempt::Cancelled,
-                () = sleep(pause) => {}
-            }
+            sleep(pause).await;
         }
     }
 

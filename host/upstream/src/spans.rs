@@ -1,10 +1,16 @@
 //! Spans of attempts at a request, by the conventions for HTTP clients.
 
 use mortise_models::{BaseUrl, RuntimeError, Usage};
-use mortise_trace::{Kind, Span, Value};
+use mortise_trace::{Kind, Span, Value, collected};
+
+/// Span of an attempt. One that is dropped before it has ended was cancelled.
+pub(crate) struct AttemptSpan(pub(crate) Span);
 
 /// Span of one attempt, which begins now.
-pub(crate) fn of_attempt(answer: &Span, url: &BaseUrl, resent: u32) -> Span {
+pub(crate) fn of_attempt(answer: &Span, url: &BaseUrl, resent: u32) -> AttemptSpan {
+    if !collected() {
+        return AttemptSpan(answer.child("upstream", Kind::Client, Vec::new()));
+    }
     let (host, port) = address(url);
     let mut attributes = vec![
         ("http.request.method", Value::from("POST")),
@@ -15,7 +21,7 @@ pub(crate) fn of_attempt(answer: &Span, url: &BaseUrl, resent: u32) -> Span {
         let resent = Value::from(i64::from(resent));
         attributes.push(("http.request.resend_count", resent));
     }
-    answer.child("upstream", Kind::Client, attributes)
+    AttemptSpan(answer.child("upstream", Kind::Client, attributes))
 }
 
 /// Host and port of a server.
@@ -37,27 +43,36 @@ fn address(url: &BaseUrl) -> (&str, u16) {
 
 /// End of an attempt.
 pub(crate) enum Ended<'a> {
-    /// The caller went away.
-    Cancelled,
     /// It failed, before the answer began or within it.
     Failed(&'a RuntimeError),
     /// It was answered.
     Answered(Option<Usage>),
 }
 
-/// End the span of an attempt.
-pub(crate) fn end(span: &Span, ended: &Ended<'_>) {
-    match ended {
-        Ended::Cancelled => span.set("error.type", "cancelled"),
-        Ended::Failed(error) => span.fail(kind(error)),
-        Ended::Answered(usage) => {
-            if let Some(usage) = usage {
-                let tokens = i64::from(usage.completion_tokens);
-                span.set("gen_ai.usage.output_tokens", tokens);
+impl AttemptSpan {
+    /// The attempt has ended.
+    pub(crate) fn end(&self, ended: &Ended<'_>) {
+        match ended {
+            Ended::Failed(error) => self.0.fail(kind(error)),
+            Ended::Answered(usage) => {
+                if let Some(usage) = usage {
+                    let tokens = i64::from(usage.completion_tokens);
+                    self.0.set("gen_ai.usage.output_tokens", tokens);
+                }
             }
         }
+        self.0.end();
     }
-    span.end();
+}
+
+impl Drop for AttemptSpan {
+    fn drop(&mut self) {
+        // What has ended takes no attribute.
+        if self.0.is_recorded() {
+            self.0.set("error.type", "cancelled");
+            self.0.end();
+        }
+    }
 }
 
 fn kind(error: &RuntimeError) -> &'static str {

@@ -50,6 +50,46 @@ export class Chart {
   }
 }
 
+/** Lines of a chart whose names come and go. */
+const MOST_NAMES = 3;
+
+/** A chart of the figures that were largest of late, each with a name, which are pushed once a second. */
+export class NamedChart {
+  #series = new Map();
+  #lines = ["first", "second", "third"].map((name) => svg("polyline", { class: name, points: "", "vector-effect": "non-scaling-stroke" }));
+  #drawing;
+  #legend = el("span", {}, "");
+  #most = el("span", {}, "");
+  #value = el("span", { class: "value" }, "–");
+  #title;
+
+  constructor(title) {
+    this.#title = title;
+    const ground = svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT, "vector-effect": "non-scaling-stroke" });
+    this.#drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": title }, ground, ...this.#lines);
+    this.element = el("figure", { class: "chart" }, el("figcaption", {}, el("span", {}, title), this.#value), this.#drawing, el("div", { class: "legend" }, this.#legend, this.#most));
+  }
+
+  /** Figures by their names; a name that is not there has none. */
+  push(figures) {
+    for (const name of figures.keys()) if (!this.#series.has(name)) this.#series.set(name, []);
+    for (const [name, series] of this.#series) {
+      series.push(figures.get(name) ?? 0);
+      if (series.length > POINTS) series.shift();
+      if (!series.some((value) => value > 0)) this.#series.delete(name);
+    }
+    const sum = (series) => series.reduce((all, value) => all + value, 0);
+    const largest = [...this.#series].sort(([, one], [, other]) => sum(other) - sum(one)).slice(0, MOST_NAMES);
+    const most = Math.max(1, ...largest.flatMap(([, series]) => series));
+    this.#lines.forEach((line, at) => line.setAttribute("points", largest[at] ? pointsOf(largest[at][1], most) : ""));
+    this.#legend.textContent = largest.map(([name], at) => `${name} ${["―", "┄", "⋯"][at]}`).join(", ") || "last two minutes";
+    this.#most.textContent = `to ${most}`;
+    const now = [...figures.values()].reduce((all, value) => all + value, 0);
+    this.#value.textContent = String(now);
+    this.#drawing.setAttribute("aria-label", `${this.#title}: now ${now}`);
+  }
+}
+
 function pointsOf(series, most) {
   const step = WIDTH / (POINTS - 1);
   const first = POINTS - series.length;

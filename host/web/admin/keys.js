@@ -42,6 +42,21 @@ export class Keys {
     "No key has been issued here. Keys of the configuration are not listed.",
   );
 
+  #spend = new Table(
+    "spend-table",
+    "What requests cost, by account",
+    [
+      { title: "Day", class: "tight", text: ({ day }) => day },
+      { title: "Account", text: ({ account }) => account },
+      { title: "Requests", class: "number", text: ({ requests }) => number(requests) },
+      { title: "Refused", class: "number", text: ({ refused }) => number(refused) },
+      { title: "Reserved", class: "number", text: ({ reserved }) => reserved },
+      { title: "Settled", class: "number", text: ({ settled }) => settled },
+    ],
+    ({ day, account }) => JSON.stringify([day, account]),
+    "Nothing has cost anything yet.",
+  );
+
   constructor() {
     byId("keys-actions").replaceChildren(action("New key", () => this.#create()));
   }
@@ -49,6 +64,22 @@ export class Keys {
   async shown() {
     const { data } = await get("v1/admin/keys");
     this.#table.set(data);
+    await this.#spent();
+  }
+
+  /** What requests cost, where models have prices. */
+  async #spent() {
+    let spend;
+    try {
+      spend = await get("v1/admin/spend");
+    } catch (error) {
+      if (error.code !== "no_prices") throw error;
+    }
+    byId("spend").hidden = !spend;
+    if (!spend) return;
+    byId("spend-title").textContent = `What requests cost, in ${spend.currency}`;
+    const rows = spend.days.flatMap(({ begins_at: begins, accounts }) => accounts.map((row) => ({ ...row, day: moment(begins).slice(0, 10) })));
+    this.#spend.set(rows);
   }
 
   #actions(row) {

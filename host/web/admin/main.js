@@ -1,10 +1,12 @@
 // The page: the key, the sections, and the events that keep them up to date.
 
 import { byId, notify } from "./dom.js";
-import { events, get, key, refusal } from "./api.js";
+import { get, key, refusal } from "./api.js";
 import { Aliases } from "./aliases.js";
 import { Audit } from "./audit.js";
+import { Collections } from "./collections.js";
 import { Keys } from "./keys.js";
+import { follow } from "./live.js";
 import { Adapters } from "./loras.js";
 import { Models } from "./models.js";
 import { Overview } from "./overview.js";
@@ -12,10 +14,7 @@ import { Plugins } from "./plugins.js";
 import { Requests } from "./requests.js";
 
 const TOPICS = ["models", "numbers", "requests", "plugins", "audit"];
-const SECTIONS = ["overview", "models", "aliases", "adapters", "requests", "plugins", "keys", "audit"];
-
-/** Pauses before the stream of events is opened again, in milliseconds. */
-const PAUSES = [500, 1000, 2000, 5000, 10_000];
+const SECTIONS = ["overview", "models", "aliases", "adapters", "requests", "plugins", "collections", "keys", "audit"];
 
 const models = new Models();
 const names = () => models.names;
@@ -23,7 +22,7 @@ const overview = new Overview();
 const requests = new Requests();
 const plugins = new Plugins();
 const audit = new Audit();
-const views = { overview, models, aliases: new Aliases(names), adapters: new Adapters(names), requests, plugins, keys: new Keys(), audit };
+const views = { overview, models, aliases: new Aliases(names), adapters: new Adapters(names), requests, plugins, collections: new Collections(), keys: new Keys(), audit };
 
 const heard = {
   "model.state": (data) => models.state(data),
@@ -43,28 +42,17 @@ const heard = {
 let following;
 
 /** Follow the events until the key is taken back. */
-async function follow() {
+function watch() {
   following?.abort();
-  const mine = new AbortController();
-  following = mine;
-  for (let tries = 0; !mine.signal.aborted; tries++) {
-    let reason = "the stream ended";
-    try {
-      for await (const { name, data } of events(TOPICS, mine.signal)) {
-        if (mine.signal.aborted) return;
-        if (tries >= 0) await connected();
-        tries = -1;
-        heard[name]?.(data);
-      }
-    } catch (error) {
-      if (mine.signal.aborted || !key.get()) return;
-      reason = error.message;
-    }
-    if (mine.signal.aborted) return;
-    byId("connection").textContent = `No events: ${reason}`;
-    document.body.dataset.live = "false";
-    await new Promise((resolve) => setTimeout(resolve, PAUSES[Math.min(Math.max(tries, 0), PAUSES.length - 1)]));
-  }
+  following = new AbortController();
+  follow(TOPICS, following.signal, {
+    connected,
+    heard: (name, data) => heard[name]?.(data),
+    broken: (reason) => {
+      byId("connection").textContent = `No events: ${reason}`;
+      document.body.dataset.live = "false";
+    },
+  });
 }
 
 async function connected() {
@@ -83,6 +71,7 @@ async function section() {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  for (const other of SECTIONS) if (!key.get() || other !== name) views[other].hidden?.();
   if (!key.get()) return;
   try {
     await views[name].shown?.();
@@ -122,7 +111,7 @@ async function signIn(value) {
   byId("key").value = "";
   byId("key-fault").textContent = "";
   signedIn(true);
-  follow();
+  watch();
   await section();
 }
 

@@ -1,7 +1,7 @@
 // Graphs of the whole server, its loaded models, and tenants with requests.
 
 import { byId } from "./dom.js";
-import { Chart } from "./charts.js";
+import { Chart, NamedChart } from "./charts.js";
 import { duration, number, Table } from "./parts.js";
 
 const count = (value) => number(value);
@@ -11,6 +11,7 @@ export class Overview {
   #requests = new Chart("Requests a minute", ["ended"], count);
   #first = new Chart("Time to first token, p50 / p95", ["p50", "p95"], duration, 10);
   #queue = new Chart("Requests running / waiting", ["running", "waiting"], count);
+  #waiting = new NamedChart("Waiting, by tenant");
   #kv = new Chart("KV cache in use", ["KV cache"], (part) => `${number(part * 100)} %`, 0.01);
   #failed = new Chart("Failed requests a minute", ["failed"], count);
   #models = new Table(
@@ -40,7 +41,7 @@ export class Overview {
   #before;
 
   constructor() {
-    const charts = [this.#tokens, this.#first, this.#queue, this.#kv, this.#requests, this.#failed];
+    const charts = [this.#tokens, this.#first, this.#queue, this.#waiting, this.#kv, this.#requests, this.#failed];
     byId("charts").replaceChildren(...charts.map((chart) => chart.element));
   }
 
@@ -65,6 +66,7 @@ export class Overview {
     this.#first.push(now.first_token_p50_ms, now.first_token_p95_ms);
     const requests = (field) => now.tenants.reduce((all, tenant) => all + tenant[field], 0);
     this.#queue.push(requests("running"), requests("waiting"));
+    this.#waiting.push(new Map(now.tenants.map(({ tenant, waiting }) => [tenant ?? "(none)", waiting])));
     const total = sum("kv_blocks_total");
     this.#kv.push(total ? sum("kv_blocks_used") / total : null);
     this.#models.set(now.models);

@@ -169,11 +169,11 @@ function fieldView(field) {
 
 /**
  * A form. `submit` gets the values by name, and may give what is to be done afterwards; while it fails, the form stays, with the reason.
- * A text that it gives is shown in the form, which stays too.
+ * A text or an element that it gives is shown in the form, which stays too.
  */
 export function form(title, fields, label, submit) {
   const fault = el("p", { class: "fault", role: "alert" });
-  const told = el("p", { class: "told", role: "status" });
+  const told = el("div", { class: "told", role: "status" });
   const send = el("button", { type: "submit", class: "button primary" }, label);
   const cancel = el("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel");
   const view = el("form", {}, ...fields.map(fieldView), fault, told, actions(cancel, send));
@@ -188,8 +188,8 @@ export function form(title, fields, label, submit) {
     try {
       fault.textContent = told.textContent = "";
       const afterwards = await submit(values);
-      if (typeof afterwards === "string") {
-        told.textContent = afterwards;
+      if (typeof afterwards === "string" || afterwards instanceof Node) {
+        told.replaceChildren(afterwards);
       } else {
         dialog.close();
         afterwards?.();

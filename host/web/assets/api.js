@@ -19,12 +19,13 @@ export class Refused extends Error {
 
 async function send(path, body, signal) {
   const headers = {};
+  const form = body instanceof FormData;
   if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
-  if (body) headers["Content-Type"] = "application/json";
+  if (body && !form) headers["Content-Type"] = "application/json";
   const response = await fetch(new URL(path, document.baseURI), {
     method: body ? "POST" : "GET",
     headers,
-    body: body && JSON.stringify(body),
+    body: body && !form ? JSON.stringify(body) : body,
     signal,
     credentials: "omit",
     redirect: "error",
@@ -53,6 +54,44 @@ export async function rendered(body) {
 /** Tokens of a text or of a conversation, each with its text. */
 export async function tokenized(body) {
   return (await send("tokenize", { ...body, return_token_strs: true })).json();
+}
+
+/** Collections of the caller, the newest first. */
+export async function vectorStores() {
+  const list = await (await send("v1/vector_stores?limit=100")).json();
+  return list.data.map(({ id, name, file_counts: files }) => ({ id: String(id), name: String(name ?? ""), files: Number(files?.completed ?? 0) }));
+}
+
+/** A new collection. */
+export const makeStore = async (body) => (await send("v1/vector_stores", body)).json();
+
+/** A document as a file of the caller. */
+export async function sendFile(file) {
+  const form = new FormData();
+  form.append("purpose", "user_data");
+  form.append("file", file, file.name);
+  return (await send("v1/files", form)).json();
+}
+
+/** Attach a file to a collection; it is ingested then. */
+export const attach = async (store, id) => (await send(`v1/vector_stores/${encodeURIComponent(store)}/files`, { file_id: id })).json();
+
+/** How far a file is ingested. */
+export const fileState = async (store, id) => (await send(`v1/vector_stores/${encodeURIComponent(store)}/files/${encodeURIComponent(id)}`)).json();
+
+/** Events of a streamed response, up to the one that ends it. */
+export async function* respond(body, signal) {
+  const response = await send("v1/responses", body, signal);
+  let ended = false;
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") continue;
+    const event = JSON.parse(data);
+    const { error } = event.response ?? event;
+    if (["error", "response.failed"].includes(event.type)) throw new Refused(200, error ?? event);
+    ended ||= ["response.completed", "response.incomplete"].includes(event.type);
+    yield event;
+  }
+  if (!ended) throw new Error("the answer broke off");
 }
 
 /** Chunks of a streamed answer. A stream that breaks off is an error: the last event is missing. */

@@ -1,12 +1,16 @@
 // Conversations, kept in this browser. What is read, from the browser's storage or from a file, is rebuilt field by
 // field: it may be anything.
 
+import { citationOf, searchOf } from "./sources.js";
+
 const PREFIX = "mortise.chat.";
 /** Conversations that are kept; the oldest give way. */
 const MOST = 200;
 /** Bytes of a file that is imported. */
 const FILE_BYTES = 8 * 1024 * 1024;
 const MESSAGES = 2000;
+/** Letters of a conversation's files, as data URLs, that are kept in the browser. */
+const FILES_KEPT = 512 * 1024;
 
 const text = (value) => (typeof value === "string" ? value : "");
 const list = (value, most = MESSAGES) => (Array.isArray(value) ? value.slice(0, most) : []);
@@ -14,7 +18,7 @@ const number = (value) => (Number.isFinite(value) ? value : undefined);
 
 /** Settings as they are typed. An empty one is not sent. */
 export const SETTINGS = [
-  "system", "temperature", "top_p", "max_tokens", "seed", "stop", "effort", "tools", "server_tools", "schema",
+  "system", "temperature", "top_p", "max_tokens", "seed", "stop", "effort", "tools", "server_tools", "schema", "stores",
 ];
 
 function settingsOf(value) {
@@ -30,9 +34,16 @@ const callOf = (call) => ({
   ...(typeof call?.outcome === "string" && { outcome: call.outcome, output: text(call.output) }),
 });
 
+/** A file of a message. What is not a data URL is none that was attached here. */
+const fileOf = (value) => ({
+  name: text(value?.name).slice(0, 255),
+  type: text(value?.type),
+  data: text(value?.data).startsWith("data:") ? value.data : "",
+});
+
 function messageOf(value) {
   const content = text(value?.content);
-  if (value?.role === "user") return { role: "user", content };
+  if (value?.role === "user") return { role: "user", content, files: list(value.files, 16).map(fileOf).filter(({ type }) => /^(image|audio)\//.test(type)) };
   if (value?.role === "tool") return { role: "tool", content, call: text(value.call) };
   if (value?.role !== "assistant") return undefined;
   const usage = value.usage && {
@@ -46,6 +57,8 @@ function messageOf(value) {
     reasoning: text(value.reasoning),
     calls: list(value.calls, 128).map(callOf),
     ran: list(value.ran, 128).map(callOf),
+    searches: list(value.searches, 128).map(searchOf),
+    citations: list(value.citations, 1000).map(citationOf),
     finish: text(value.finish),
     error: text(value.error),
     schema: text(value.schema),
@@ -96,18 +109,19 @@ function parsed(json) {
   }
 }
 
-/** What is kept of a conversation: probabilities of tokens are too large. */
-const kept = ({ title, changed, settings, threads }) => ({
-  title,
-  changed,
-  settings,
-  threads: threads.map(({ model, messages }) => ({ model, messages: messages.map(({ tokens, ...rest }) => rest) })),
-});
+/** What is kept of a conversation: probabilities of tokens are too large, and so are files beyond a bound. */
+function kept({ title, changed, settings, threads }, most = Infinity) {
+  const letters = (message) => (message.files ?? []).reduce((all, { data }) => all + data.length, 0);
+  const all = threads.flatMap(({ messages }) => messages).reduce((sum, message) => sum + letters(message), 0);
+  const without = (file) => ({ ...file, data: "" });
+  const messageKept = ({ tokens, ...rest }) => (rest.files?.length && all > most ? { ...rest, files: rest.files.map(without) } : rest);
+  return { title, changed, settings, threads: threads.map(({ model, messages }) => ({ model, messages: messages.map(messageKept) })) };
+}
 
 /** Keep a conversation. Where the browser has no room, the oldest others give way. */
 export function keep(chat) {
   chat.changed = Date.now();
-  const json = JSON.stringify(kept(chat));
+  const json = JSON.stringify(kept(chat, FILES_KEPT));
   const others = allChats().filter((other) => other.id !== chat.id);
   others.splice(MOST - 1).forEach((other) => forget(other.id));
   for (;;) {
@@ -126,7 +140,7 @@ export function keep(chat) {
 export const forget = (id) => localStorage.removeItem(PREFIX + id);
 
 /** Conversations as the text of a file. */
-export const exported = (chats) => JSON.stringify({ mortise: "conversations", version: 1, chats: chats.map(kept) }, null, 2);
+export const exported = (chats) => JSON.stringify({ mortise: "conversations", version: 1, chats: chats.map((chat) => kept(chat)) }, null, 2);
 
 /** Conversations of a file that `exported` made. */
 export async function imported(file) {

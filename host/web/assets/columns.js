@@ -2,12 +2,13 @@
 
 import { announce, eachFrame, el } from "./dom.js";
 import { AnswerView, userView } from "./messages.js";
-import { fill, newAnswer, requestOf } from "./turns.js";
+import { storesOf } from "./documents.js";
+import { fill, newAnswer, requestOf, searchIn } from "./turns.js";
 
 /** Distance from the end, in pixels, within which the end is followed. */
 const NEAR = 80;
 
-/** A column. `hooks` are `settings()`, `changed()`, `failed(message)` and `inspect(request)`. */
+/** A column. `hooks` are `settings()`, `changed()`, `failed(message)` and `inspect(request, searches)`. */
 export class Column {
   #hooks;
   #list = el("div", { class: "messages", role: "log", "aria-live": "off" });
@@ -42,14 +43,15 @@ export class Column {
     const act = {
       regenerate: () => this.#again(at),
       inspect: () => this.#inspect(at),
+      around: (work) => this.#following(work),
       results: (messages) => this.#go([...this.thread.messages.slice(0, at + 1), ...messages]),
     };
     return new AnswerView(message, act, { running, results });
   }
 
   /** Send a message of the user. */
-  send(text) {
-    return this.#go([...this.thread.messages, { role: "user", content: text }]);
+  send(text, files) {
+    return this.#go([...this.thread.messages, { role: "user", content: text, files }]);
   }
 
   /** End the answer that is under way. */
@@ -74,8 +76,10 @@ export class Column {
   }
 
   #edit(at, text) {
-    if (!text.trim()) return undefined;
-    return this.#go([...this.thread.messages.slice(0, at), { role: "user", content: text }]);
+    // Files that were not kept cannot be sent again.
+    const files = this.thread.messages[at].files.filter(({ data }) => data);
+    if (!text.trim() && !files.length) return undefined;
+    return this.#go([...this.thread.messages.slice(0, at), { role: "user", content: text, files }]);
   }
 
   /** What would be asked for the message at this place, or for the next one. */
@@ -85,7 +89,7 @@ export class Column {
 
   #inspect(at) {
     try {
-      this.#hooks.inspect(this.request(at));
+      this.#hooks.inspect(this.request(at), storesOf(this.#hooks.settings()).length > 0);
     } catch (error) {
       this.#hooks.failed(error.message);
     }
@@ -102,6 +106,7 @@ export class Column {
       this.#hooks.failed(error.message);
       return;
     }
+    const search = searchIn(storesOf(settings), [...messages]);
     const answer = newAnswer(settings);
     this.thread.messages = messages;
     this.draw();
@@ -115,7 +120,7 @@ export class Column {
     const show = eachFrame(() => {
       if (this.running) this.#following(() => view.update());
     });
-    await fill(answer, request, this.#stop.signal, show);
+    await fill(answer, { request, search }, this.#stop.signal, show);
     this.#stop = undefined;
     this.#following(() => view.ended());
     announce(answer.error ? `Failed: ${answer.error}` : "The answer is complete.");

@@ -6,8 +6,8 @@ import { byId, el } from "./dom.js";
 /** Kinds of control tokens that are looked up. */
 const CANDIDATES = 48;
 
-/** Show the prompt of a request. */
-export async function inspect(request) {
+/** Show the prompt of a request, which the server adds to where it searches in documents. */
+export async function inspect(request, searches = false) {
   const dialog = byId("inspect");
   const body = byId("inspect-body");
   body.replaceChildren(el("p", {}, "Rendering…"));
@@ -16,14 +16,16 @@ export async function inspect(request) {
   try {
     const [prompt, tokens] = await Promise.all([rendered(request), tokenized(request)]);
     const special = await specials(request.model, tokens);
-    body.replaceChildren(facts(prompt), view(tokens, special));
+    const more = searches && el("p", { class: "hint" }, "The tool that searches in documents and what it found come from the server, and are not shown here.");
+    body.replaceChildren(...[facts(prompt), more, view(tokens, special)].filter(Boolean));
   } catch (error) {
     body.replaceChildren(el("p", { class: "problem error", role: "alert" }, error.message));
   }
 }
 
-function facts({ count, max_model_len: most, stop }) {
+function facts({ count, max_model_len: most, stop, template }) {
   const parts = [`${count} tokens of ${most}`];
+  if (template?.plugin) parts.push(`rendered by ${template.plugin} ${template.version} in ${template.microseconds} µs`);
   if (stop?.length) parts.push(`the template stops at ${stop.map((text) => JSON.stringify(text)).join(", ")}`);
   return el("p", { class: "facts" }, parts.join(" · "));
 }

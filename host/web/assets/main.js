@@ -2,7 +2,9 @@
 
 import { models, version } from "./api.js";
 import { allChats, exported, forget, imported, keep, newChat } from "./chats.js";
+import { Pending, isAttachment } from "./attachments.js";
 import { Column } from "./columns.js";
+import { addDocuments, listStores, storesOf } from "./documents.js";
 import { byId, download, el, iconButton, notify } from "./dom.js";
 import { inspect } from "./inspect.js";
 import { showSettings, watchKey, watchSettings } from "./settings.js";
@@ -13,6 +15,7 @@ const SUGGESTIONS = ["What is mortise?", "What is 27 + 48?", "My name is Ada. Wh
 let known = [];
 let chat;
 let columns = [];
+const pending = new Pending(byId("pending"));
 
 /** What the columns of a conversation ask for. It may no longer be the one that is shown when an answer ends. */
 const hooksOf = (of) => ({
@@ -38,7 +41,7 @@ const hooksOf = (of) => ({
 function save(of = chat) {
   const [first] = of.threads[0].messages;
   if (!first || of.removed) return;
-  of.title ||= first.content.slice(0, 60);
+  of.title ||= (first.content || first.files[0]?.name || "").slice(0, 60);
   if (!keep(of)) notify("This browser has no room for the conversation: export it to keep it.", "error");
   listChats();
 }
@@ -107,7 +110,7 @@ function compare() {
 }
 
 function send(text) {
-  if (!text.trim() || columns.some((column) => column.running)) return;
+  if ((!text.trim() && !pending.files.length) || columns.some((column) => column.running)) return;
   if (!chat.threads.every(({ model }) => model)) {
     notify("There is no model to ask. Does the server want an API key? It is at the end of the settings.", "error");
     return;
@@ -120,9 +123,25 @@ function send(text) {
   }
   // What was wrong before is mended.
   byId("notes").replaceChildren();
-  columns.forEach((column) => column.send(text));
+  const files = pending.take();
+  columns.forEach((column) => column.send(text, files));
   byId("prompt").value = "";
   fit();
+}
+
+/** Take files from the user: images and recordings go with the next message, all others into a collection. */
+async function take(files) {
+  const all = [...files];
+  const documents = all.filter((file) => !isAttachment(file));
+  try {
+    await pending.add(all.filter(isAttachment));
+  } catch (error) {
+    notify(`Nothing was attached: ${error.message}.`, "error");
+  }
+  if (!documents.length) return;
+  fold("settings", false);
+  byId("group-stores").open = true;
+  await addDocuments(documents, chat.title || "Playground");
 }
 
 /** Give the field the height of its text. */
@@ -137,9 +156,10 @@ function look() {
   const typed = byId("prompt").value.trim();
   try {
     const request = columns[0].request();
+    if (pending.files.length) throw new Error("Send the files first: then the eye below the answer shows what the model saw.");
     if (typed) request.messages.push({ role: "user", content: typed });
     if (!request.messages.length) throw new Error("There is no message yet.");
-    inspect(request);
+    inspect(request, storesOf(chat.settings).length > 0);
   } catch (error) {
     notify(error.message, "error");
   }
@@ -196,6 +216,8 @@ function watchButtons() {
     compare,
     look,
     import: () => byId("file").click(),
+    attach: () => byId("attachments").click(),
+    "add-documents": () => byId("documents").click(),
     export: () => download("mortise-conversations.json", exported(allChats())),
     "toggle-sidebar": () => toggle("sidebar"),
     "toggle-settings": () => toggle("settings"),
@@ -213,6 +235,22 @@ function watchButtons() {
       save();
     });
   }
+  for (const id of ["attachments", "documents"]) {
+    byId(id).addEventListener("change", async ({ target }) => {
+      const files = [...target.files];
+      target.value = "";
+      await take(files);
+    });
+  }
+  const dropped = (event, files) => {
+    if (!files?.length) return;
+    event.preventDefault();
+    take(files);
+  };
+  byId("prompt").addEventListener("paste", (event) => dropped(event, event.clipboardData?.files));
+  byId("columns").addEventListener("dragover", (event) => event.preventDefault());
+  byId("columns").addEventListener("drop", (event) => dropped(event, event.dataTransfer?.files));
+  byId("group-stores").addEventListener("toggle", () => byId("group-stores").open && listStores());
   byId("file").addEventListener("change", async ({ target }) => {
     try {
       const chats = await imported(target.files[0]);

@@ -15,18 +15,39 @@ const ITEM = /^( *)([-*+]|\d{1,9}[.)]) +(.*)$/;
 const ROW = /^ *\|?.*\|.*$/;
 const DIVIDER = /^ *\|?[ :|-]*-[ :|-]*$/;
 
-/** Text that grows inside an element. */
+/** Characters that are read in one frame. */
+const FRAME = 2048;
+
+/** Text that grows inside an element. `around` does what makes it longer. */
 export class Markdown {
   #root;
+  #around;
+  #text = "";
+  #shown = 0;
+  #asked = false;
   #done = 0;
   #last = [];
 
-  constructor(root) {
+  constructor(root, around) {
     this.#root = root;
+    this.#around = around;
   }
 
-  /** Show the text, which begins with the one that was shown before. */
+  /** Show the text, which begins with the one that was shown before. Of much at once, the rest comes in the frames that follow. */
   update(text) {
+    this.#text = text;
+    if (this.#asked) return;
+    this.#shown = Math.min(text.length, this.#shown + FRAME);
+    this.#show(text.slice(0, this.#shown));
+    if (this.#shown === text.length) return;
+    this.#asked = true;
+    requestAnimationFrame(() => {
+      this.#asked = false;
+      this.#around(() => this.update(this.#text));
+    });
+  }
+
+  #show(text) {
     const end = lastBoundary(text, this.#done);
     this.#last.forEach((node) => node.remove());
     if (end > this.#done) {

@@ -1,7 +1,9 @@
 // Messages as they are shown.
 
 import { button, el, iconButton, notify, pretty } from "./dom.js";
+import { filesView } from "./attachments.js";
 import { Markdown } from "./markdown.js";
+import { Citations, Searches } from "./sources.js";
 import { TokenStrip } from "./tokens.js";
 
 const FINISHES = { length: "The limit of tokens was reached.", stopped: "Stopped.", content_filter: "Ended by a filter." };
@@ -11,10 +13,11 @@ export function userView(message, act) {
   const body = el("div", { class: "bubble" }, message.content);
   const edit = iconButton("Edit this message", "edit", () => article.replaceChildren(editor()));
   const actions = el("div", { class: "actions" }, edit);
-  const article = el("article", { class: "message user", "aria-label": "You" }, body, actions);
+  const said = el("div", { class: "said" }, message.files.length > 0 && filesView(message.files), message.content && body);
+  const article = el("article", { class: "message user", "aria-label": "You" }, said, actions);
   const editor = () => {
     const text = el("textarea", { value: message.content, rows: 3, "aria-label": "Edited message" });
-    const back = () => article.replaceChildren(body, actions);
+    const back = () => article.replaceChildren(said, actions);
     text.addEventListener("keydown", (event) => {
       if (event.key === "Escape") back();
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -35,9 +38,11 @@ export class AnswerView {
   #act;
   #running;
   #text = el("div", { class: "text" });
-  #markdown = new Markdown(this.#text);
+  #markdown;
   #reasoning;
   #cards;
+  #searches = new Searches();
+  #citations = new Citations();
   #strip;
   #foot = el("div", { class: "foot" });
 
@@ -46,8 +51,9 @@ export class AnswerView {
     this.#act = act;
     this.#running = running;
     this.#reasoning = new Reasoning();
+    this.#markdown = new Markdown(this.#text, act.around);
     this.#cards = new Cards(act, results);
-    const parts = [this.#reasoning.element, this.#body(), this.#cards.element, this.#foot];
+    const parts = [this.#reasoning.element, this.#searches.element, this.#body(), this.#citations.element, this.#cards.element, this.#foot];
     this.element = el("article", { class: "message assistant", "aria-label": "Assistant" }, ...parts);
     this.update();
   }
@@ -55,7 +61,7 @@ export class AnswerView {
   #body() {
     const { schema, tokens } = this.#answer;
     if (tokens) {
-      this.#strip = new TokenStrip(tokens);
+      this.#strip = new TokenStrip(tokens, this.#act.around);
       return this.#strip.element;
     }
     if (!schema) return this.#text;
@@ -80,6 +86,8 @@ export class AnswerView {
     if (this.#strip) this.#strip.update();
     else if (schema) this.#text.textContent = this.#running ? content : pretty(content);
     else this.#markdown.update(content);
+    this.#searches.update(this.#answer.searches);
+    this.#citations.update(this.#answer);
     this.#cards.update(this.#answer, this.#running);
     if (!this.#running) this.#foot.replaceChildren(...this.#footer());
   }

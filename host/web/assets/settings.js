@@ -2,11 +2,12 @@
 
 import { key } from "./api.js";
 import { SETTINGS } from "./chats.js";
+import { mark as markStores } from "./documents.js";
 import { byId, el } from "./dom.js";
 import { fieldsOf } from "./turns.js";
 
 /** Marks of what is set, beside the titles of folded groups. */
-const GROUPS = { "group-tools": ["tools", "server_tools"], "group-schema": ["schema"] };
+const GROUPS = { "group-tools": ["tools", "server_tools"], "group-schema": ["schema"], "group-stores": ["stores"] };
 
 const fieldOf = (name) => byId(`set-${name}`);
 
@@ -38,6 +39,7 @@ export function watchKey(changed) {
 export function showSettings(settings) {
   for (const name of SETTINGS) fieldOf(name).value = settings[name];
   fieldOf("logprobs").checked = settings.logprobs;
+  markStores();
   mark(settings);
 }
 

@@ -14,16 +14,27 @@ const visible = (token) => token.replaceAll("\n", "↵").replaceAll("\t", "⇥")
 /** Five steps of likelihood, as the style sheet colours them. */
 const step = (logprob) => Math.min(4, Math.floor(Math.max(0, 1 - Math.exp(logprob)) * 5));
 
+/** Tokens of a group. What is far from the window is not laid out, group by group. */
+const GROUP = 256;
+/** Tokens that are shown in one frame. */
+const FRAME = 256;
+
 /** A strip of tokens that grows. */
 export class TokenStrip {
   #tokens;
-  #shown = 0;
+  #spans = [];
+  #places = new WeakMap();
+  #group;
+  #around;
+  #asked = false;
   #current = 0;
   #strip = el("div", { class: "tokens", tabIndex: 0, role: "group" });
   #detail = el("div", { class: "token-detail", "aria-live": "polite" }, "Point at a token, or use the arrow keys.");
 
-  constructor(tokens) {
+  /** `around` does what makes it longer. */
+  constructor(tokens, around) {
     this.#tokens = tokens;
+    this.#around = around;
     this.element = el("div", { class: "token-view" }, this.#strip, this.#detail);
     this.#strip.setAttribute("aria-label", "Tokens with probabilities");
     this.#strip.addEventListener("mouseover", ({ target }) => this.#point(target));
@@ -32,32 +43,45 @@ export class TokenStrip {
     this.update();
   }
 
-  /** Show the tokens that came since. */
+  /** Show the tokens that came since: many of them in the frames that follow. */
   update() {
-    const made = [];
-    for (const token of this.#tokens.slice(this.#shown)) {
-      const classes = `token p${step(token.logprob)}${token.reasoning ? " thought" : ""}`;
-      made.push(el("span", { class: classes }, token.token));
+    if (this.#asked) return;
+    const begin = this.#spans.length;
+    for (const token of this.#tokens.slice(begin, begin + FRAME)) this.#add(token);
+    if (this.#spans.length === this.#tokens.length) return;
+    this.#asked = true;
+    requestAnimationFrame(() => {
+      this.#asked = false;
+      this.#around(() => this.update());
+    });
+  }
+
+  #add({ token, logprob, reasoning }) {
+    if (this.#spans.length % GROUP === 0) {
+      this.#group = el("div", { class: "token-group" });
+      this.#strip.append(this.#group);
     }
-    this.#shown = this.#tokens.length;
-    this.#strip.append(...made);
+    const span = el("span", { class: `token p${step(logprob)}${reasoning ? " thought" : ""}` }, token);
+    this.#places.set(span, this.#spans.length);
+    this.#spans.push(span);
+    this.#group.append(span);
   }
 
   #point(target) {
-    const at = [...this.#strip.children].indexOf(target);
-    if (at >= 0) this.#show(at);
+    const at = this.#places.get(target);
+    if (at !== undefined) this.#show(at);
   }
 
   #move(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 }[event.key];
     if (!step) return;
     event.preventDefault();
-    this.#show(Math.min(this.#shown - 1, Math.max(0, this.#current + step)));
+    this.#show(Math.min(this.#spans.length - 1, Math.max(0, this.#current + step)));
   }
 
   #show(at) {
-    this.#strip.children[this.#current]?.classList.remove("current");
-    this.#strip.children[at]?.classList.add("current");
+    this.#spans[this.#current]?.classList.remove("current");
+    this.#spans[at]?.classList.add("current");
     this.#current = at;
     const token = this.#tokens[at];
     if (!token) return;

@@ -1,10 +1,15 @@
 // Settings and messages as a request, and its stream as a message.
 
 import { chat } from "./api.js";
+import { partOf } from "./attachments.js";
+import { searched } from "./responses.js";
+import { citationOf, searchOf } from "./sources.js";
 
 /** Numbers of the settings: the field and its bounds. */
 const NUMBERS = { temperature: [0, 2], top_p: [0, 1], max_tokens: [1, 1e6], seed: [-(2 ** 53), 2 ** 53] };
 const WHOLE = ["max_tokens", "seed"];
+/** Milliseconds for which chunks are read in one go. */
+const SMOOTH = 8;
 /** Alternatives of each token that are asked for. */
 const ALTERNATIVES = 5;
 
@@ -70,7 +75,7 @@ const wireCall = ({ id, name, arguments: text }) => ({ id, type: "function", fun
 
 function wireMessage(message) {
   const { role, content } = message;
-  if (role === "user") return { role, content };
+  if (role === "user") return { role, content: message.files.length ? [...(content ? [{ type: "text", text: content }] : []), ...message.files.map(partOf)] : content };
   if (role === "tool") return { role, content, tool_call_id: message.call };
   return {
     role,
@@ -92,6 +97,9 @@ export function requestOf({ model, messages }, settings) {
   return { model, messages: [...system, ...messages.filter(says).map(wireMessage)], ...fields };
 }
 
+/** What an answer searches in, beside its request: collections, and the messages with their searches. */
+export const searchIn = (stores, messages) => (stores.length ? { stores, messages: messages.filter(says) } : undefined);
+
 /** An empty answer. */
 export const newAnswer = (settings) => ({
   role: "assistant",
@@ -99,21 +107,28 @@ export const newAnswer = (settings) => ({
   reasoning: "",
   calls: [],
   ran: [],
+  searches: [],
+  citations: [],
   tokens: settings.logprobs ? [] : undefined,
   finish: "",
   error: "",
   schema: settings.schema.trim(),
 });
 
-/** Fill an answer from a stream; `changed` is called after each chunk. */
-export async function fill(answer, request, signal, changed) {
+/** Fill an answer from a stream, which searches where `search` is given; `changed` is called after each chunk. */
+export async function fill(answer, { request, search }, signal, changed) {
   const begun = performance.now();
+  let turn = begun;
   try {
     const body = { ...request, stream: true, stream_options: { include_usage: true } };
-    for await (const chunk of chat(body, signal)) {
+    for await (const chunk of search ? searched(request, search, signal) : chat(body, signal)) {
       answer.first ??= performance.now() - begun;
       add(answer, chunk);
       changed();
+      // What has come already is read without a pause, and the page would wait for all of it.
+      if (performance.now() - turn < SMOOTH) continue;
+      await new Promise((resolve) => setTimeout(resolve));
+      turn = performance.now();
     }
   } catch (error) {
     if (error.name === "AbortError") answer.finish = "stopped";
@@ -135,6 +150,8 @@ function add(answer, { choices, usage }) {
   answer.reasoning += thought ?? "";
   for (const call of delta.tool_calls ?? []) addCall(answer.calls, call);
   answer.ran.push(...(delta.server_tool_calls ?? []));
+  answer.searches.push(...(delta.searches ?? []).map(searchOf));
+  answer.citations.push(...(delta.citations ?? []).map(citationOf));
   for (const { token, logprob, top_logprobs: top } of choice.logprobs?.content ?? []) {
     answer.tokens?.push({ token, logprob, top, reasoning: thought !== undefined });
   }

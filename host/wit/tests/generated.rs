@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use wit_bindgen_c::Opts;
-use wit_parser_of_generator::Resolve;
+use wit_parser_of_generator::{Resolve, WorldId};
 
 /// How the generator begins what refers to the object file.
 const OBJECT_FILE: &str = "\n// Ensure that the *_component_type.o object is linked in";
@@ -43,22 +43,32 @@ fn the_c_bindings_are_up_to_date() {
     let worlds = resolve.packages[package].worlds.clone();
     for (name, world) in worlds {
         let kind = name.strip_suffix("-plugin").unwrap();
-        let opts = Opts {
-            // `mortise plugin pack` knows the world; the object file would only tell it again.
-            no_object_file: true,
-            ..Opts::default()
-        };
-        let mut files = Default::default();
-        let mut resolve = resolve.clone();
-        opts.build()
-            .generate(&mut resolve, world, &mut files)
-            .unwrap();
-        for (file, content) in files.iter() {
-            let text = std::str::from_utf8(content).unwrap();
-            // The end of the glue calls into that object file, so that linkers keep it.
-            let text = text.split(OBJECT_FILE).next().unwrap();
-            check(&format!("wit/c/{kind}/{file}"), text);
-        }
+        c_bindings(&resolve, world, kind);
+    }
+    // What output parsers may export besides.
+    let optional = "package mortise:optional; world reasoning-marks { export mortise:plugin/reasoning@0.3.0; }";
+    let package = resolve.push_source("optional.wit", optional).unwrap();
+    let world = resolve.packages[package].worlds["reasoning-marks"];
+    c_bindings(&resolve, world, "output-parser/reasoning");
+}
+
+/// The files of a world, in a folder below `wit/c`.
+fn c_bindings(resolve: &Resolve, world: WorldId, folder: &str) {
+    let opts = Opts {
+        // `mortise plugin pack` knows the world; the object file would only tell it again.
+        no_object_file: true,
+        ..Opts::default()
+    };
+    let mut files = Default::default();
+    let mut resolve = resolve.clone();
+    opts.build()
+        .generate(&mut resolve, world, &mut files)
+        .unwrap();
+    for (file, content) in files.iter() {
+        let text = std::str::from_utf8(content).unwrap();
+        // The end of the glue calls into that object file, so that linkers keep it.
+        let text = text.split(OBJECT_FILE).next().unwrap();
+        check(&format!("wit/c/{folder}/{file}"), text);
     }
 }
 

@@ -152,7 +152,7 @@ impl<A: KvArena> Tile<'_, A> {
         let (mut first, mut end) = (usize::MAX, 0);
         for row in &self.input.rows[self.rows.clone()] {
             first = first.min(self.input.scoring.first_seen(row.position) / BLOCK_TOKENS);
-            end = end.max(row.position / BLOCK_TOKENS + 1);
+            end = end.max(row.last_seen() / BLOCK_TOKENS + 1);
         }
         first..end
     }
@@ -222,7 +222,9 @@ impl<A: KvArena> Tile<'_, A> {
             let first = self.input.scoring.first_seen(row.position);
             let slots = (
                 first.saturating_sub(begin),
-                (row.position + 1).saturating_sub(begin).min(BLOCK_TOKENS),
+                (row.last_seen() + 1)
+                    .saturating_sub(begin)
+                    .min(BLOCK_TOKENS),
             );
             if slots.0 < slots.1 {
                 let queries = number * self.group()..(number + 1) * self.group();

@@ -291,3 +291,121 @@ fn what_the_template_lacks_is_told_from_what_the_conversation_lacks() {
         "{error:?}"
     );
 }
+
+// How DeepSeek 3.1 and Granite, MiniMax M3, Seed-OSS, Hy3, Kimi K3 and gpt-oss read what is asked for.
+const DEEPSEEK: &str =
+    "{% if not thinking is defined %}{% set thinking = false %}{% endif %}{{ thinking }}";
+const MINIMAX: &str = "{{ thinking_mode if thinking_mode is defined else 'adaptive' }}";
+const SEED: &str = "{{ thinking_budget if thinking_budget is defined else 'free' }}";
+const HY3: &str = "{% if not reasoning_effort is defined %}{% set reasoning_effort = 'no_think' %}\
+               {% elif reasoning_effort not in ['high', 'low', 'no_think'] %}{{ raise_exception('no') }}{% endif %}\
+               {{ reasoning_effort }}";
+const KIMI: &str = "{% if thinking_effort is undefined %}{% set thinking_effort = 'max' %}{% endif %}\
+                {% if thinking_effort not in ['low', 'high', 'max'] %}{{ raise_exception('no') }}{% endif %}{{ thinking_effort }}";
+const OPEN: &str = "{{ reasoning_effort if reasoning_effort is defined else 'medium' }}";
+
+/// What a request says of thinking reaches the template under the template's own names, with its own words.
+#[test]
+fn feature_s14_thinking_is_asked_for_in_the_templates_own_way() {
+    let said = |template: &str, arguments: Value| {
+        let input = Input {
+            messages: json!([{"role": "user", "content": "Hi"}]).to_string(),
+            arguments: Some(arguments.to_string()),
+            ..Input::default()
+        };
+        joined(&renderer(template).render(&input).unwrap())
+    };
+    let high = json!({"__thinking": true, "reasoning_effort": "high"});
+    let medium = json!({"__thinking": true, "reasoning_effort": "medium"});
+    let none = json!({"__thinking": false, "reasoning_effort": "none", "enable_thinking": false});
+    for (template, asked, expected) in [
+        (DEEPSEEK, &high, "true"),
+        (DEEPSEEK, &none, "false"),
+        (
+            DEEPSEEK,
+            &json!({"__thinking": true, "thinking": false}),
+            "false",
+        ),
+        (DEEPSEEK, &json!({"enable_thinking": true}), "false"),
+        (MINIMAX, &high, "enabled"),
+        (MINIMAX, &none, "disabled"),
+        (MINIMAX, &json!({}), "adaptive"),
+        (SEED, &none, "0"),
+        (SEED, &high, "free"),
+        (HY3, &medium, "high"),
+        (HY3, &none, "no_think"),
+        (
+            HY3,
+            &json!({"__thinking": true, "reasoning_effort": "minimal"}),
+            "low",
+        ),
+        (
+            HY3,
+            &json!({"__thinking": true, "reasoning_effort": "max"}),
+            "high",
+        ),
+        (KIMI, &medium, "high"),
+        (KIMI, &none, "max"),
+        (
+            KIMI,
+            &json!({"__thinking": true, "reasoning_effort": "xhigh"}),
+            "max",
+        ),
+        (OPEN, &medium, "medium"),
+        (
+            OPEN,
+            &json!({"__thinking": true, "reasoning_effort": "xhigh"}),
+            "xhigh",
+        ),
+        ("{{ __thinking is defined }}", &high, "false"),
+    ] {
+        let said = said(template, asked.clone());
+        assert_eq!(said.to_lowercase(), expected, "{template} {asked}");
+    }
+    // What a template checks by itself, it refuses where an argument of its own is wrong.
+    let wrong = Input {
+        messages: "[]".to_owned(),
+        arguments: Some(json!({"reasoning_effort": "medium"}).to_string()),
+        ..Input::default()
+    };
+    assert!(renderer(HY3).render(&wrong).is_err());
+}
+
+/// A last message that only thinks is continued in its thought, as `continue_final_message="reasoning_content"` of
+/// `transformers` does it.
+#[test]
+fn feature_p1_a_thought_is_continued() {
+    let template = "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}<think>\n\
+                    {{ m.reasoning_content.strip() }}\n</think>\n\n{% endif %}{{ m.content }}[end]{% endfor %}";
+    let render = |template: &str, last: Value| {
+        let mut last = last;
+        last["role"] = json!("assistant");
+        let input = Input {
+            messages: json!([{"role": "user", "content": "Hi"}, last]).to_string(),
+            continue_final_message: true,
+            ..Input::default()
+        };
+        let output = renderer(template).render(&input)?;
+        Ok::<_, RenderError>((joined(&output), output.opens_reasoning))
+    };
+    let thinking = "[user]Hi[end][assistant]<think>\nLet me".to_owned();
+    for last in [
+        json!({"content": "", "reasoning_content": "Let me"}),
+        json!({"content": null, "reasoning": "Let me"}),
+        json!({"content": [{"type": "text", "text": ""}], "thinking": "Let me"}),
+    ] {
+        assert_eq!(
+            render(template, last.clone()).unwrap(),
+            (thinking.clone(), true),
+            "{last}"
+        );
+    }
+    let both = json!({"content": "So", "reasoning_content": "Let me"});
+    let closed = format!("{thinking}\n</think>\n\nSo");
+    assert_eq!(render(template, both).unwrap(), (closed, false));
+    let neither = json!({"content": ""});
+    let opened = "[user]Hi[end][assistant]".to_owned();
+    assert_eq!(render(template, neither).unwrap(), (opened, false));
+    let error = render(PLAIN, json!({"content": "", "reasoning_content": "Let me"})).unwrap_err();
+    assert!(error.to_string().contains("leaves out"), "{error}");
+}

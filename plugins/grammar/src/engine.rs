@@ -11,16 +11,19 @@ use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 
 use crate::blame;
 use crate::cache::Cache;
+use crate::distinct::{Distinct, Plan, Quoted};
 use crate::error::{GrammarError, excerpt};
 use crate::matcher::{Mask, Matcher};
 use crate::pointer::shown;
-use crate::rewrite::circles;
+use crate::rewrite::{Rewrite, Ways, circles, patterns};
 use crate::source::{
     Source, check_lark, check_schema, read_schema, rewrite_lark, rewrite_schema, schema_grammar,
 };
 
 /// Tokens of a vocabulary.
 const MAX_TOKENS: usize = 4_000_000;
+/// Error of llguidance about a schema whose parts, put together, are more than it follows.
+const TOO_LARGE: &str = "schema too large";
 /// Bytes by which a lexer may grow while it is handed on. A few thousand states: a tenth of what one matcher
 /// may make.
 const MAX_LEXER_GROWTH_BYTES: usize = 1 << 20;
@@ -43,6 +46,8 @@ pub struct Engine {
     factory: ParserFactory,
     tokens: usize,
     compiled: Cache<Compiled>,
+    /// Tokens that may end a text, once a grammar asked for them.
+    quoted: Option<Arc<Quoted>>,
 }
 
 /// A grammar that matchers are copied from. They share its lexer, which keeps what it finds out about texts:
@@ -54,9 +59,18 @@ struct Compiled {
     parser: TokenParser,
     /// Size of the lexer before it saw a text.
     lexer_bytes: usize,
+    /// Places at which items differ.
+    plan: Option<Arc<Plan>>,
 }
 
 impl Compiled {
+    fn with_plan(self, schema: &Value) -> Self {
+        Self {
+            plan: Plan::of(schema).map(Arc::new),
+            ..self
+        }
+    }
+
     /// Whether its lexer has failed, or has grown so much that the next matcher had better begin anew: its
     /// states count towards a limit, and stay in memory.
     fn is_worn(&self) -> bool {
@@ -86,6 +100,7 @@ impl Engine {
             factory,
             tokens: vocabulary.offsets.len() - 1,
             compiled: Cache::new(),
+            quoted: None,
         })
     }
 
@@ -93,38 +108,31 @@ impl Engine {
     pub fn compile(&mut self, source: &Source) -> Result<Matcher, GrammarError> {
         source.check_size()?;
         let known = self.compiled.get(source).filter(|known| !known.is_worn());
-        if let Some(copy) = known.map(|known| known.start.clone()) {
-            return Ok(self.matcher(copy));
+        if let Some((copy, plan)) = known.map(|known| (known.start.clone(), known.plan.clone())) {
+            return Ok(self.matcher(copy, plan));
         }
         let compiled = self.compile_new(source)?;
-        let matcher = self.matcher(compiled.start.clone());
+        let matcher = self.matcher(compiled.start.clone(), compiled.plan.clone());
         self.compiled.insert(source.clone(), compiled);
         Ok(matcher)
     }
 
-    fn matcher(&self, inner: Inner) -> Matcher {
-        Matcher::new(inner, self.factory.tok_env().clone(), self.tokens)
+    fn matcher(&mut self, inner: Inner, plan: Option<Arc<Plan>>) -> Matcher {
+        let environment = self.factory.tok_env().clone();
+        let distinct = plan.map(|plan| {
+            let quoted = self.quoted.get_or_insert_with(|| {
+                let quoted = Quoted::of(environment.tok_trie());
+                Arc::new(quoted)
+            });
+            Distinct::new(plan, Arc::clone(quoted))
+        });
+        Matcher::new(inner, environment, self.tokens, distinct)
     }
 
     fn compile_new(&self, source: &Source) -> Result<Compiled, GrammarError> {
         let grammar = match source {
             Source::JsonObject => schema_grammar(json!({"type": "object"})),
-            Source::JsonSchema(text) => {
-                let schema = read_schema(text)?;
-                return self
-                    .build_schema(rewrite_schema(&schema)?)
-                    .map_err(|error| {
-                        let fails = |part: Value| {
-                            let part = rewrite_schema(&part);
-                            part.is_ok_and(|part| self.build(schema_grammar(part)).is_err())
-                        };
-                        let path = blame::find(&schema, fails);
-                        GrammarError::Invalid(format!(
-                            "the JSON schema cannot be used, at `{}`: {error}",
-                            shown(&path)
-                        ))
-                    });
-            }
+            Source::JsonSchema(text) => return self.compile_schema(text),
             Source::Regex(text) => TopLevelGrammar::from_regex(text),
             Source::Lark(text) => {
                 check_lark(text)?;
@@ -136,17 +144,51 @@ impl Engine {
         })
     }
 
+    fn compile_schema(&self, text: &str) -> Result<Compiled, GrammarError> {
+        let schema = read_schema(text)?;
+        let how = |ways| Rewrite {
+            remembers: true,
+            ways,
+        };
+        let mut built = self.build_schema(rewrite_schema(&schema, how(Ways::MANY))?);
+        if built.as_ref().is_err_and(|error| error.contains(TOO_LARGE))
+            && let Ok(smaller) = rewrite_schema(&schema, how(Ways::ONE))
+        {
+            built = self.build_schema(smaller);
+        }
+        built.map_err(|error| {
+            let fails = |part: Value| {
+                let part = rewrite_schema(&part, how(Ways::MANY));
+                part.is_ok_and(|part| self.build(schema_grammar(part)).is_err())
+            };
+            let path = blame::find(&schema, fails);
+            GrammarError::Invalid(format!(
+                "the JSON schema cannot be used, at `{}`: {error}",
+                shown(&path)
+            ))
+        })
+    }
+
     /// A grammar of a rewritten schema.
     fn build_schema(&self, schema: Value) -> Result<Compiled, String> {
-        let error = match self.build(schema_grammar(schema.clone())) {
-            Err(error) if error.contains("circular references") => error,
-            built => return built,
+        let mut built = self.build(schema_grammar(schema.clone()));
+        let changed = match &built {
+            Err(error) if error.contains("circular references") => {
+                circles::broken_up(&schema).into_iter().collect()
+            }
+            Err(error) if error.contains("not disjoint") => patterns::told_apart(&schema),
+            _ => Vec::new(),
         };
-        let broken_up = circles::broken_up(&schema).filter(|schema| check_schema(schema).is_ok());
-        match broken_up {
-            Some(schema) => self.build(schema_grammar(schema)),
-            None => Err(error),
+        for changed in changed {
+            if check_schema(&changed).is_err() {
+                continue;
+            }
+            built = self.build(schema_grammar(changed.clone()));
+            if let Ok(built) = built {
+                return Ok(built.with_plan(&changed));
+            }
         }
+        built.map(|built| built.with_plan(&schema))
     }
 
     fn build(&self, grammar: TopLevelGrammar) -> Result<Compiled, String> {
@@ -163,6 +205,7 @@ impl Engine {
                 start,
                 lexer_bytes: parser.parser.lexer_stats().num_bytes,
                 parser,
+                plan: None,
             }),
             Err(error) => Err(format!(
                 "no text that fits can begin: {}",

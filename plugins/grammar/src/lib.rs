@@ -14,6 +14,7 @@ pub mod source;
 mod blame;
 mod cache;
 mod depth;
+mod distinct;
 #[cfg(target_family = "wasm")]
 mod guest;
 mod lark;

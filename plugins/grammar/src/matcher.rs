@@ -3,6 +3,7 @@
 use llguidance::Matcher as Inner;
 use toktrie::{SimpleVob, TokEnv};
 
+use crate::distinct::Distinct;
 use crate::error::{GrammarError, excerpt};
 
 /// Tokens that are still listed; beyond, a bit for each is smaller.
@@ -107,29 +108,47 @@ pub struct Matcher {
     ended: usize,
     /// Tokens that llguidance has taken.
     taken: usize,
+    /// Items that must differ.
+    distinct: Option<Distinct>,
 }
 
 impl Matcher {
-    pub(crate) fn new(inner: Inner, environment: TokEnv, tokens: usize) -> Self {
+    pub(crate) fn new(
+        inner: Inner,
+        environment: TokEnv,
+        tokens: usize,
+        distinct: Option<Distinct>,
+    ) -> Self {
         Self {
             inner,
             environment,
             tokens,
             ended: 0,
             taken: 0,
+            distinct,
         }
     }
 
     /// The tokens that may come next, and where the matcher stands.
     pub fn mask(&mut self) -> Result<(Mask, Status), GrammarError> {
         let status = self.status()?;
-        let allowed = if status == Status::Finished {
+        let mut allowed = if status == Status::Finished {
             self.environment.tok_trie().eos_token_set()
         } else {
             self.inner
                 .compute_mask_or_eos()
                 .map_err(|error| failed("computing a mask", &error))?
         };
+        if let Some(distinct) = self
+            .distinct
+            .as_ref()
+            .filter(|_| status != Status::Finished)
+        {
+            distinct.narrow(&mut allowed, self.environment.tok_trie());
+            if allowed.is_zero() {
+                return Err(classify("", DEAD_END));
+            }
+        }
         Ok((Mask::smallest(allowed, self.tokens), status))
     }
 
@@ -166,7 +185,10 @@ impl Matcher {
                 self.ended += 1;
                 continue;
             }
+            let bytes = self.environment.tok_trie().token(token);
+            let repeats = self.distinct.as_ref().is_some_and(|it| it.repeats(bytes));
             let fits = self.ended == 0
+                && !repeats
                 && self
                     .inner
                     .try_consume_tokens(&[token])
@@ -174,6 +196,9 @@ impl Matcher {
                     == 1;
             if !fits {
                 return Err(refused(token));
+            }
+            if let Some(distinct) = &mut self.distinct {
+                distinct.take(token, self.environment.tok_trie().token(token));
             }
             self.taken += 1;
         }
@@ -219,6 +244,9 @@ impl Matcher {
         self.taken -= taken;
         // It goes by where the parser stands, not by how it came there.
         self.inner.invalidate_bias_cache();
+        if let Some(distinct) = &mut self.distinct {
+            distinct.rollback(taken, self.environment.tok_trie());
+        }
         self.inner
             .rollback(taken)
             .map_err(|error| failed("taking tokens back", &error))
@@ -232,6 +260,7 @@ impl Matcher {
             tokens: self.tokens,
             ended: self.ended,
             taken: self.taken,
+            distinct: self.distinct.clone(),
         }
     }
 

@@ -1,23 +1,30 @@
 //! Schemas as llguidance can follow them. It knows neither `not` nor conditions, and of `oneOf` only options
 //! that it sees to exclude each other; here they are rewritten to `anyOf`, as far as that can be decided.
 
+mod admits;
 pub(crate) mod circles;
 mod counts;
+mod document;
 mod facts;
 mod keywords;
 mod members;
+pub(crate) mod names;
 mod negation;
 mod options;
+pub(crate) mod patterns;
 mod references;
 mod strings;
 mod types;
+mod unique;
 
 use serde_json::{Map, Value, json};
 
 use crate::pointer::push_key;
-use facts::Document;
+pub(crate) use admits::equal;
+use document::Document;
 use keywords::{DATA, NAMED, REWRITTEN, SCHEMAS, require};
 use negation::{Undecided, any_of, negate};
+pub(crate) use options::Ways;
 
 /// Values that a rewritten schema may have; llguidance has bounds of its own behind this.
 const MAX_VALUES: usize = 60_000;
@@ -31,13 +38,23 @@ pub(crate) struct Refusal {
     pub(crate) reason: String,
 }
 
+/// How a schema is rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rewrite {
+    /// It is the grammar of a whole document, beside which its matcher remembers texts.
+    pub(crate) remembers: bool,
+    /// How much is kept of options that overlap.
+    pub(crate) ways: Ways,
+}
+
 /// The schema without keywords that llguidance does not know, as far as others can say the same.
-pub(crate) fn rewritten(schema: &Value) -> Result<Value, Refusal> {
+pub(crate) fn rewritten(schema: &Value, how: Rewrite) -> Result<Value, Refusal> {
     let gathered = references::gathered(schema);
     let definitions = gathered.schema.get("$defs").and_then(Value::as_object);
     let mut rewriting = Rewriting {
         document: Document::new(definitions.cloned().unwrap_or_default()),
         values: 0,
+        how,
     };
     let mut path = String::new();
     rewriting
@@ -70,6 +87,7 @@ pub(crate) fn is_plain(schema: &Value) -> bool {
 struct Rewriting {
     document: Document,
     values: usize,
+    how: Rewrite,
 }
 
 impl Rewriting {
@@ -129,14 +147,20 @@ impl Rewriting {
     fn keywords(&self, fields: &mut Map<String, Value>) -> Result<(), (&'static str, Undecided)> {
         members::simplify(fields);
         options::listed_by_parts(&self.document, fields);
+        counts::distributed(fields);
         members::property_names(&self.document, fields)
             .map_err(|error| ("propertyNames", error))?;
         members::dependencies(fields);
         self.negation(fields).map_err(|error| ("not", error))?;
         self.condition(fields).map_err(|error| ("if", error))?;
-        options::one_of(&self.document, fields).map_err(|error| ("oneOf", error))?;
+        options::one_of(&self.document, fields, self.how.ways).map_err(|error| ("oneOf", error))?;
         counts::unique(&self.document, fields);
+        if self.how.remembers {
+            counts::distinct(&self.document, fields);
+        }
         counts::members(fields);
+        counts::named_apart(fields, self.how.remembers)
+            .map_err(|error| ("minProperties", error))?;
         Ok(())
     }
 

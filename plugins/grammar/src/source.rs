@@ -7,7 +7,8 @@ use crate::depth;
 use crate::error::GrammarError;
 use crate::lark::{Rules, schemas};
 use crate::pointer::{push_key, shown};
-use crate::rewrite::{self, rewritten};
+use crate::rewrite::names::{have_spellings, spelled_once};
+use crate::rewrite::{self, Rewrite, Ways, rewritten};
 
 /// Bytes of a grammar or schema.
 pub const MAX_SOURCE_BYTES: usize = 256 * 1024;
@@ -109,8 +110,8 @@ pub(crate) fn check_lark(text: &str) -> Result<(), GrammarError> {
 }
 
 /// The schema as llguidance can follow it. The error names the path.
-pub(crate) fn rewrite_schema(schema: &Value) -> Result<Value, GrammarError> {
-    let mut rewritten = rewritten(schema).map_err(|refusal| {
+pub(crate) fn rewrite_schema(schema: &Value, how: Rewrite) -> Result<Value, GrammarError> {
+    let mut rewritten = rewritten(schema, how).map_err(|refusal| {
         GrammarError::Invalid(format!(
             "the JSON schema cannot be used, at `{}`: {}",
             shown(&refusal.path),
@@ -123,16 +124,27 @@ pub(crate) fn rewrite_schema(schema: &Value) -> Result<Value, GrammarError> {
     Ok(rewritten)
 }
 
+/// Of a schema within a grammar nobody knows where its document begins.
+const IN_LARK: Rewrite = Rewrite {
+    remembers: false,
+    ways: Ways::MANY,
+};
+
 /// A Lark grammar with the schemas in it as llguidance can follow them.
 pub(crate) fn rewrite_lark(text: &str) -> Result<String, GrammarError> {
     let mut result = String::new();
     let mut copied = 0;
     for (span, schema) in schemas(text) {
-        if rewrite::is_plain(&schema) && !counts_far(&schema) {
+        let plain = rewrite::is_plain(&schema) && !counts_far(&schema);
+        if plain && !have_spellings(&schema) {
             continue;
         }
+        let schema = match plain {
+            true => schema,
+            false => rewrite_schema(&schema, IN_LARK)?,
+        };
         result.push_str(&text[copied..span.start]);
-        result.push_str(&rewrite_schema(&schema)?.to_string());
+        result.push_str(&spelled_once(schema).to_string());
         copied = span.end;
     }
     result.push_str(&text[copied..]);
@@ -225,7 +237,7 @@ fn check_limits(
     Ok(())
 }
 
-/// The grammar of a schema, with our rules on whitespace.
+/// The grammar of a rewritten schema, with our rules on whitespace and on the spelling of names.
 pub(crate) fn schema_grammar(schema: Value) -> TopLevelGrammar {
     let mut fields = match schema {
         Value::Object(fields) => fields,
@@ -236,5 +248,5 @@ pub(crate) fn schema_grammar(schema: Value) -> TopLevelGrammar {
         "x-guidance".to_owned(),
         json!({"whitespace_pattern": WHITESPACE}),
     );
-    TopLevelGrammar::from_json_schema(Value::Object(fields))
+    TopLevelGrammar::from_json_schema(spelled_once(Value::Object(fields)))
 }

@@ -2,6 +2,8 @@
 
 #[path = "grammar/lark.rs"]
 mod lark;
+#[path = "grammar/names.rs"]
+mod names;
 
 use mortise_grammar::engine::{Engine, Vocabulary, masks_for};
 use mortise_grammar::error::GrammarError;

@@ -126,9 +126,29 @@ fn alias_reasoning(message: Map<String, Value>) -> Map<String, Value> {
     aliased
 }
 
-/// Append `tag` to what the last message says, and return what it said. `None` if it says nothing.
+/// Append `tag` to what the last message says, or thinks if it says nothing, and return that. `None` if it does neither.
 pub(crate) fn tag_last(messages: &mut [Value], tag: &str) -> Option<String> {
-    let content = messages.last_mut()?.get_mut("content")?;
+    let message = messages.last_mut()?;
+    let mut said = message.get_mut("content").and_then(text_of);
+    if let Some(text) = said.as_mut().filter(|text| !text.is_empty()) {
+        return Some(tagged(text, tag));
+    }
+    let mut thought = None;
+    for field in REASONING_FIELDS {
+        if let Some(Value::String(text)) = message.get_mut(field)
+            && !text.is_empty()
+        {
+            thought = Some(tagged(text, tag));
+        }
+    }
+    thought.or_else(|| {
+        let said = message.get_mut("content").and_then(text_of)?;
+        Some(tagged(said, tag))
+    })
+}
+
+/// Text of a content: the last of its parts.
+fn text_of(content: &mut Value) -> Option<&mut String> {
     let text = match content {
         Value::Array(parts) => parts
             .iter_mut()
@@ -136,10 +156,14 @@ pub(crate) fn tag_last(messages: &mut [Value], tag: &str) -> Option<String> {
             .find_map(|part| part.get_mut("text"))?,
         other => other,
     };
-    let Value::String(text) = text else {
-        return None;
-    };
+    match text {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn tagged(text: &mut String, tag: &str) -> String {
     let said = text.clone();
     text.push_str(tag);
-    Some(said)
+    said
 }

@@ -16,3 +16,4 @@ mod probe;
 mod python_json;
 mod strftime;
 mod template;
+mod thinking;

@@ -9,6 +9,7 @@ pub use crate::marks::ControlToken;
 use crate::marks::{self, Marks, Scope};
 use crate::segments::{Segment, Splitter};
 use crate::template::{Arguments, render_raw};
+use crate::thinking::{self, Switches};
 use crate::{environment, probe};
 
 /// Bytes of an error that reach the caller.
@@ -105,6 +106,7 @@ struct Settings {
 pub struct Renderer {
     environment: Environment<'static>,
     needs: Needs,
+    switches: Switches,
     marks: Marks,
     splitter: Splitter,
     model: Model,
@@ -141,6 +143,7 @@ impl Renderer {
             .collect();
         let needs = probe::probe(&environment, &source, &base_arguments(&model, "2000-01-01"));
         Ok(Self {
+            switches: Switches::of(&environment, &source),
             environment,
             needs,
             marks: Marks::new(&model.control_tokens),
@@ -244,11 +247,15 @@ impl Renderer {
                     "`chat_template_kwargs` must be an object: {error}"
                 ))
             })?;
+            let asked = given.get(thinking::ASKED).and_then(Value::as_bool);
             for (name, value) in given {
-                if !RESERVED.contains(&name.as_str()) {
+                if name != thinking::ASKED && !RESERVED.contains(&name.as_str()) {
                     let value = self.marks.protect_json(value, Scope::All);
                     arguments.set(&name, value);
                 }
+            }
+            if let Some(asked) = asked {
+                self.switches.set(&mut arguments, asked);
             }
         }
         if let Some(text) = &input.tools {

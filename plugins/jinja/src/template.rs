@@ -16,6 +16,21 @@ impl Arguments {
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         self.fields.insert(name.to_owned(), value);
     }
+
+    /// Set a variable that is not set.
+    pub(crate) fn set_absent(&mut self, name: &str, value: Value) {
+        self.fields.entry(name).or_insert(value);
+    }
+
+    /// Value of a variable.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name)
+    }
+
+    /// Unset a variable.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.fields.shift_remove(name);
+    }
 }
 
 /// Render messages as they are.

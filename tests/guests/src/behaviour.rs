@@ -29,6 +29,8 @@ pub fn act(command: &str) {
         "panic" => panic!("the guest gives up"),
         "exit" => std::process::exit(3),
         "log" => flood(),
+        "say" => println!("a line"),
+        "take" => drop(ledger::take("bucket", 1, 1, 1000)),
         "print" => (0..100_000).for_each(|line| println!("line {line}")),
         "calls" => flood_calls(),
         "wild" => wild(),
@@ -39,7 +41,10 @@ pub fn act(command: &str) {
         "secrets" => drop(black_box(secrets::find(&"x".repeat(4 << 20)))),
         "sleep" => std::thread::sleep(std::time::Duration::from_secs(3600)),
         "count" => (0..40).for_each(|index| host::count(&format!("name-{index}"), 1)),
-        _ => spin(command),
+        _ => match command.strip_prefix("keep:") {
+            Some(text) => remember(text),
+            None => spin(command),
+        },
     }
 }
 

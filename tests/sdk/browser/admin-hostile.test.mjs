@@ -29,6 +29,12 @@ test("what a hostile server writes into any field stays text", async () => {
     answers.pulls = answers.library = named((text) => ({ id: text, name: text, model: text, state: text, file: text, error: text, bytes_done: 1, bytes_total: 2, created_at_ms: 1 }));
     answers["plugins/bindings"] = named((text) => ({ name: text, kind: text, file: text, models: [text], architectures: [text], tenants: [text], routes: [text], order: 1, on_failure: text, changeable: true, settings: { [text]: text } }));
     answers["plugins/files"] = named((text) => ({ file: text, path: text, present: true }));
+    await page.route("**/v1/admin/collections/**", (route) => {
+      const found = CORPUS.map((text) => ({ filename: text, score: 0.5, content: [{ text, start: 1, end: 2, page: 1 }] }));
+      const files = CORPUS.map((text) => ({ id: text, filename: text, status: text, last_error: { message: text }, progress: { chunks_done: 1, chunks_total: 2 }, usage_bytes: 1, created_at: 1 }));
+      return route.fulfill(json({ object: "list", data: route.request().method() === "POST" ? found : files }));
+    });
+    answers.spend = { currency: CORPUS[0], days: [{ begins_at: 1, accounts: CORPUS.map((text) => ({ account: text, requests: 1, refused: 1, reserved: text, settled: text })) }] };
     await page.route("**/v1/admin/plugins/files/*/versions", (route) => route.fulfill(json(named((text) => ({ digest: text, bytes: 1, signed: true, replaced_at: 1 })))));
     for (const [path, answer] of Object.entries(answers)) await page.route(`**/v1/admin/${path}`, (route) => route.fulfill(json(answer)));
     const told = [
@@ -36,6 +42,7 @@ test("what a hostile server writes into any field stays text", async () => {
       ["requests", { data: CORPUS.map(request), total: CORPUS.length }],
       ["plugins", { generation: 1, plugins: CORPUS.map((text) => ({ plugin: text, version: text, kind: text, instances: 1, suspended: 1, suspensions: 1, memory_peak_bytes: 1, calls: 1, seconds: 1, faults: { [text]: 1 } })) }],
       ["audit.entry", { at: CORPUS[0], action: CORPUS[0] }],
+      ["collections", { object: "list", total: CORPUS.length, data: CORPUS.map((text) => ({ id: text, owner: text, tenant: text, caller: text, name: text, embedding_model: text, status: text, created_at: 1, usage_bytes: 1, chunks: 1, file_counts: { in_progress: 0, completed: 1, failed: 1, total: 2 }, reembedding: { status: text, embedding_model: text, files_done: 1, last_error: { message: text } } })) }],
       ...CORPUS.map((text) => ["model.pull", { id: text, model: text, state: text, file: text, error: text, bytes_done: 1, bytes_total: 2, created_at_ms: 1 }]),
       ["model.state", { model: CORPUS[0], state: CORPUS[0], error: CORPUS[0] }],
       ["model.progress", { model: CORPUS[1], state: "loading", stage: CORPUS[1], file: CORPUS[1], bytes_done: 1, bytes_total: 2 }],
@@ -62,6 +69,16 @@ test("what a hostile server writes into any field stays text", async () => {
     await harmless(page, label);
     await page.keyboard.press("Escape");
   }
+  await page.click("a[href='#collections']");
+  await page.locator("#collections-table button", { hasText: "Files" }).first().click();
+  await page.waitForFunction((most) => document.querySelectorAll("#collections-files tbody tr").length >= most, 100);
+  await harmless(page, "files of a collection");
+  await page.locator("#collections-table button", { hasText: "Search" }).first().click();
+  await page.fill("#field-query", "q");
+  await page.click("#dialog button[type=submit]");
+  await page.locator(".found li").first().waitFor();
+  await harmless(page, "a search");
+  await page.keyboard.press("Escape");
   await page.click("a[href='#models']");
   await page.locator("#models-table button", { hasText: "Load" }).first().click();
   await harmless(page, "a form");

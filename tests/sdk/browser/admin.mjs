@@ -3,7 +3,7 @@
 import { ADMIN, ADMIN_API, ADMIN_KEY, open } from "./page.mjs";
 
 /** Sections of the page. */
-export const SECTIONS = ["overview", "models", "aliases", "adapters", "requests", "plugins", "keys", "audit"];
+export const SECTIONS = ["overview", "models", "aliases", "adapters", "requests", "plugins", "collections", "keys", "audit"];
 
 /** A page that is signed in, at a section. */
 export async function signedIn(section = "overview", options = {}) {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { button, endless, json, row, signedIn } from "./admin.mjs";
-import { accessible, ADMIN, ADMIN_KEY, open, picture } from "./page.mjs";
+import { accessible, ADMIN, ADMIN_API, ADMIN_KEY, last, open, picture, say } from "./page.mjs";
 
 test("the page asks for the key, keeps it in the tab, and forgets it", async () => {
   const { page, close } = await open(ADMIN);
@@ -118,6 +118,33 @@ test("models are pulled with progress, cancelled and removed", async () => {
   await close();
 });
 
+test("a model is pulled, loaded, asked and removed", async () => {
+  const begun = performance.now();
+  const { page, close } = await signedIn("models");
+  await button(page, "Pull from the hub").click();
+  await page.fill("#field-model", "org/absent");
+  await page.keyboard.press("Enter");
+  await row(page, "pulls", "org/absent").getByText("failed").waitFor();
+  await button(page, "Pull from the hub").click();
+  await page.fill("#field-model", "org/tiny");
+  await page.keyboard.press("Enter");
+  await row(page, "pulls", "org/tiny").getByText("completed").waitFor();
+  await button(page, "Load org/tiny").click();
+  await page.locator("#dialog button[type=submit]").click();
+  await row(page, "models", "org/tiny").getByText("loaded", { exact: true }).waitFor();
+  const asked = await open(ADMIN_API);
+  await asked.page.selectOption("#model-0", "org/tiny");
+  await say(asked.page, "What is mortise?");
+  assert.match(await last(asked.page).locator(".text").innerText(), /mortise is/);
+  console.log(`from the page to an answer of a pulled model: ${((performance.now() - begun) / 1000).toFixed(1)} s`);
+  await asked.close();
+  await button(page, "Unload org/tiny").click();
+  await button(page, "Remove org/tiny").click();
+  await button(page, "Remove").click();
+  await row(page, "models", "org/tiny").waitFor({ state: "detached" });
+  await close();
+});
+
 test("aliases are made, changed, rolled back and removed", async () => {
   const { page, close } = await signedIn("aliases");
   await button(page, "New alias").click();
@@ -171,5 +198,53 @@ test("keys are issued, changed, rotated, revoked and deleted", async () => {
   await button(page, "Delete ann").click();
   await button(page, "Delete").click();
   await page.getByText("No key has been issued here.").waitFor();
+  await close();
+});
+
+test("collections are made, filled, searched, given new vectors and deleted", async () => {
+  const { page, close } = await signedIn("collections");
+  await page.getByText("No caller has a collection.").waitFor();
+  await button(page, "New collection").click();
+  await page.fill("#field-name", "papers");
+  await page.fill("#field-tenant", "acme");
+  await page.fill("#field-embedding_model", "absent");
+  await accessible(page, "the form of a collection");
+  await page.click("#dialog button[type=submit]");
+  // What the server refuses is told in its own words.
+  await page.waitForFunction(() => document.querySelector("#dialog .fault").textContent.includes("absent"));
+  await page.fill("#field-embedding_model", "");
+  await page.click("#dialog button[type=submit]");
+  const listed = row(page, "collections", "papers");
+  await listed.getByText("acme").waitFor();
+  await button(page, "Files of papers").click();
+  await button(page, "Add a document to papers").click();
+  await page.setInputFiles("#field-document", { name: "clauses.md", mimeType: "text/markdown", buffer: Buffer.from("# Term\n\nThe zebra agreement ends after a year.\n") });
+  await page.click("#dialog button[type=submit]");
+  const file = page.locator("#collections-files tbody tr", { hasText: "clauses.md" });
+  await file.getByText("completed").waitFor();
+  await listed.getByText("ready").waitFor();
+  await accessible(page, "collections");
+  await picture(page, "admin-collections");
+  await button(page, "Search papers").click();
+  await page.fill("#field-query", "zebra");
+  await page.keyboard.press("Enter");
+  const found = page.locator(".found li").first();
+  await found.getByText("clauses.md").waitFor();
+  assert.match(await found.innerText(), /bytes \d+ to \d+[^]*zebra/);
+  await accessible(page, "a search");
+  await button(page, "Cancel").click();
+  await button(page, "New vectors of papers").click();
+  await page.fill("#field-embedding_model", "slow");
+  await page.click("#dialog button[type=submit]");
+  await page.waitForFunction(() => document.querySelector("#dialog .fault").textContent.includes("makes no embeddings"));
+  await page.fill("#field-embedding_model", "embeds");
+  await page.click("#dialog button[type=submit]");
+  await listed.getByText("made anew").waitFor();
+  await button(page, "Take out clauses.md").click();
+  await button(page, "Take out").click();
+  await page.getByText("The collection has no file.").waitFor();
+  await button(page, "Delete papers").click();
+  await button(page, "Delete").click();
+  await page.getByText("No caller has a collection.").waitFor();
   await close();
 });

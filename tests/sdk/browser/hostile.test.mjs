@@ -9,7 +9,7 @@ import { CORPUS, MARKUP } from "./payloads.mjs";
 async function harmless(page, what) {
   const found = await page.evaluate(() => {
     const bad = [];
-    for (const element of document.querySelectorAll("#columns *, #chats *, #models *, #inspect-body *, #notes *")) {
+    for (const element of document.querySelectorAll("#columns *, #chats *, #models *, #inspect-body *, #notes *, #stores *, #pending *, #documents-state *")) {
       const name = element.tagName.toLowerCase();
       if (/^(script|iframe|object|embed|img|svg|math|style|link|base|meta|form|video|audio|template|marquee|xss)$/.test(name)) bad.push(name);
       for (const { name: attribute } of element.attributes) {
@@ -39,6 +39,18 @@ function streamed(payloads) {
   return [chunk({ role: "assistant", content: "" }), ...each, { choices: [], usage: { prompt_tokens: 1, completion_tokens: 1 } }];
 }
 
+/** What a hostile server streams of searches and citations. */
+function searched(payloads) {
+  const row = (text, at) => ({ file_id: text, filename: text, text, number: at, start: at, end: at + 1, page: text, score: text });
+  const items = payloads.map((text, at) => ({ type: "response.output_item.done", output_index: at, item: { type: "file_search_call", status: text, queries: [text], results: [row(text, at)] } }));
+  const said = payloads.flatMap((text, at) => [
+    { type: "response.output_item.done", output_index: at, item: { type: "mcp_call", id: `m${at}`, name: text, arguments: text, error: text, output: text } },
+    { type: "response.output_text.delta", output_index: at, delta: `${text}\n\n` },
+    { type: "response.output_text.annotation.added", annotation: { filename: text, start: at, end: at + 1, page: text } },
+  ]);
+  return [...items, ...said, { type: "response.incomplete", response: { status: "incomplete", incomplete_details: { reason: payloads[0] }, usage: { input_tokens: payloads[0], output_tokens: payloads[0] } } }];
+}
+
 /** Payloads in groups, one answer each. */
 const groups = (payloads, size) => payloads.flatMap((_, at) => (at % size ? [] : [payloads.slice(at, at + size)]));
 
@@ -52,7 +64,9 @@ test("what a hostile server writes into any field stays text", async () => {
     await page.route("**/v1/models", (route) => route.fulfill(json({ data: CORPUS.map((id) => ({ id })) })));
     await page.route("**/version", (route) => route.fulfill(json({ version: CORPUS[0] })));
     await page.route("**/completions", (route) => route.fulfill({ contentType: "text/event-stream", body: `${events(streamed(group))}data: [DONE]\n\n` }));
-    await page.route("**/render", (route) => route.fulfill(json({ count: group[0], max_model_len: group[0], stop: group })));
+    await page.route("**/render", (route) => route.fulfill(json({ count: group[0], max_model_len: group[0], stop: group, template: { plugin: group[0], version: group[0], microseconds: group[0] } })));
+    await page.route("**/v1/vector_stores?*", (route) => route.fulfill(json({ data: CORPUS.map((text) => ({ id: text, name: text, file_counts: { completed: text } })) })));
+    await page.route("**/v1/responses", (route) => route.fulfill({ contentType: "text/event-stream", body: `${events(searched(CORPUS))}` }));
     await page.route("**/tokenize", (route) => route.fulfill(json({ tokens: CORPUS.map((_, at) => at), token_strs: CORPUS.map((text) => `<${text}>`) })));
   };
   const { page, close } = await open(SCRIPTED, { prepare });
@@ -76,6 +90,16 @@ test("what a hostile server writes into any field stays text", async () => {
   assert.equal(await page.locator(".piece").count(), CORPUS.length);
   await harmless(page, "tokens and a prompt");
   await page.keyboard.press("Escape");
+  // Searches in documents, and names of collections.
+  await page.uncheck("#set-logprobs");
+  await page.locator("#group-stores summary").click();
+  await page.locator("#stores input").first().check();
+  await page.click("#new");
+  await say(page, MARKUP[0]);
+  assert.equal(await last(page).locator(".card.search").count(), CORPUS.length);
+  assert.equal(await last(page).locator(".citations li").count(), CORPUS.length);
+  await harmless(page, "searches");
+  await page.locator("#stores input").first().uncheck();
   const message = CORPUS.join("\n");
   await page.route("**/completions", (route) => route.fulfill({ status: 400, ...json({ error: { message, param: CORPUS[0] } }) }));
   await say(page, "Hello");
@@ -87,8 +111,8 @@ test("what a hostile server writes into any field stays text", async () => {
 test("a file of conversations brings nothing but texts", async () => {
   const { page, close } = await open(SCRIPTED);
   const messages = CORPUS.flatMap((text) => [
-    { role: "user", content: text },
-    { role: "assistant", content: text, reasoning: text, calls: [{ id: text, name: text, arguments: text }], ran: [{ id: 1, name: text, arguments: text, outcome: text, output: text }], finish: text, error: text, schema: "" },
+    { role: "user", content: text, files: [{ name: text, type: `image/${text}`, data: `data:${text}` }, { name: text, type: text, data: text }] },
+    { role: "assistant", content: text, reasoning: text, searches: [{ query: text, results: [{ filename: text, text }] }], citations: [{ filename: text }], calls: [{ id: text, name: text, arguments: text }], ran: [{ id: 1, name: text, arguments: text, outcome: text, output: text }], finish: text, error: text, schema: "" },
     { role: "tool", call: text, content: text },
   ]);
   const chats = [{ title: CORPUS[0], settings: { system: CORPUS[1], __proto__: 1 }, threads: [{ model: CORPUS[2], messages }] }];

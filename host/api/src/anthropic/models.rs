@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::VERSION_HEADER;
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
@@ -203,7 +203,7 @@ async fn retrieve(
     let admission = admission.map_err(problem_of)?;
     let model = state.service.model_for(&call, &id).await;
     let model = model.map_err(problem_of)?;
-    context.record.answers(&model.listing.name);
+    record_admitted(context, &model.listing.name, &admission);
     let mut response = json_response(StatusCode::OK, &model_body(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)

@@ -3,8 +3,8 @@
 use http::StatusCode;
 use mortise_http::Problem;
 use mortise_service::{
-    ChatPrompt, ContentConstraint, GrammarSource, Prompt, PromptEnd, ReasoningBudget,
-    RequestFields, TemplateArguments,
+    ChatPrompt, ChosenTemplate, ContentConstraint, GrammarSource, Prompt, PromptEnd,
+    ReasoningBudget, RequestFields, TemplateArguments,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -50,6 +50,7 @@ struct Basics {
     thinking: Option<Thinking>,
     output_config: Option<OutputConfig>,
     context_management: Option<ContextManagement>,
+    chat_template: Option<String>,
 }
 
 /// Fields that only `POST /v1/messages` has.
@@ -271,11 +272,14 @@ fn prompt(mut reader: FieldReader, mut fields: RequestFields) -> Result<MessageC
         check_edits(management.edits.unwrap_or_default(), &mut reader)?;
     }
     let (conversation, continued) = messages.translate(&mut reader)?;
+    let asked = arguments.get("enable_thinking").and_then(Value::as_bool);
     fields.model = basics.model;
     fields.prompt = Prompt::Chat(ChatPrompt {
         conversation,
         arguments: TemplateArguments::new(arguments)
-            .map_err(|error| Problem::invalid("thinking", error.to_string()))?,
+            .map_err(|error| Problem::invalid("thinking", error.to_string()))?
+            .thinking(asked),
+        template: ChosenTemplate::of("chat_template", basics.chat_template),
         end: match continued {
             true => PromptEnd::OpenMessage,
             false => PromptEnd::AssistantTurn,

@@ -3,12 +3,12 @@
 use http::request::Parts;
 use mortise_http::{Context, Problem};
 use mortise_retrieval::limits::MAX_RESULTS;
-use mortise_retrieval::{Attribute, Attributes, Chunk, Filter, Query, Weights};
+use mortise_retrieval::{Attribute, Attributes, Filter, Weights};
+use mortise_search::Lookup;
 use mortise_service::{EmbeddingInput, EmbeddingRequest, PromptUse, ScoreRequest};
 use serde_json::{Value, json};
 
 use super::limits::{MAX_SEARCH_TEXT, RERANKED};
-use super::read;
 use super::stored::Collection;
 use crate::embed::{embed, score};
 use crate::state::ApiState;
@@ -162,58 +162,29 @@ async fn nearest(
     search: &Search,
     vector: Vec<f32>,
 ) -> Result<Vec<Found>, Problem> {
-    let (text, search) = (text.to_owned(), search.clone());
-    let (key, dimensions) = (&collection.space(), vector.len());
-    let revision = super::revision(state, key).await?;
-    let index = state
-        .indexes
-        .of(key, dimensions, revision.as_deref(), || {
-            read::index(state, key, dimensions)
-        })
-        .await?;
-    let hits = tokio::task::spawn_blocking(move || {
-        let query = Query {
-            text: &text,
-            vector: &vector,
-            weights: search.weights,
-            most: candidates(&search),
-            filter: search.filter.as_ref(),
-            least_similarity: search.least_similarity,
-            diversity: search.diversity,
-        };
-        let hits = index.search(&query).into_iter();
-        let hits = hits.map(|hit| (hit.document.clone(), hit.chunk, hit.score, hit.similarity));
-        hits.collect::<Vec<_>>()
-    });
-    let failed = |_| {
-        let status = http::StatusCode::INTERNAL_SERVER_ERROR;
-        Problem::new(status, "search_failed", "the search broke off")
+    let lookup = Lookup {
+        text: text.to_owned(),
+        vector,
+        weights: search.weights,
+        most: candidates(search),
+        filter: search.filter.clone(),
+        least_similarity: search.least_similarity,
+        diversity: search.diversity,
     };
-    let mut found = Vec::new();
-    for (document, number, score, similarity) in hits.await.map_err(failed)? {
-        let parent = super::member_key(key, &document.id);
-        let item = state
-            .store
-            .item(parent, read::chunk_id(number as usize))
-            .await;
-        let item = item.map_err(store_problem)?;
-        // A document may be removed meanwhile.
-        let Some(chunk) = item.and_then(|item| Chunk::decode(&item.body)) else {
-            continue;
-        };
-        found.push(Found {
-            file: document.id,
-            name: document.name,
-            attributes: document.attributes,
-            score,
-            similarity,
-            start: chunk.start,
-            end: chunk.end,
-            page: chunk.page,
-            text: chunk.text,
-        });
-    }
-    Ok(found)
+    let found = state.index.search(&collection.space(), lookup).await;
+    let found = found.map_err(store_problem)?.into_iter();
+    let found = found.map(|one| Found {
+        file: one.document.id,
+        name: one.document.name,
+        attributes: one.document.attributes,
+        score: one.score,
+        similarity: one.similarity,
+        start: one.chunk.start,
+        end: one.chunk.end,
+        page: one.chunk.page,
+        text: one.chunk.text,
+    });
+    Ok(found.collect())
 }
 
 /// A passage as clients see it, with the page on which it begins, if its document has pages.

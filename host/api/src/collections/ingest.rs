@@ -8,6 +8,7 @@ use mortise_retrieval::limits::{MAX_COLLECTION_CHUNKS, MAX_DOCUMENT_BYTES, MAX_D
 use mortise_retrieval::{
     Chunk, Chunking, DocumentError, Format, Pages, Span, is_pdf, text_of, text_of_pages,
 };
+use mortise_search::{Changed, chunk_id, chunks};
 use mortise_service::{
     ChunkSizes, PluginError, Principal, ReadError, RequestId, ServedModel, ServiceError,
 };
@@ -16,14 +17,15 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::embedding::{embed, embedder_of};
-use super::limits::{INGEST_BATCH, SAMPLE_BYTES};
+use super::limits::{INGEST_BATCH, SAMPLE_BYTES, SMALL_DOCUMENT_BYTES};
 use super::retriever::{ATTEMPTS, Asker, PAUSE, Retrieval};
 use super::stored::Member;
 use super::turns::Pauses;
-use super::{Collections, read};
+use super::{Collections, indexed};
 use crate::contents::{key_of, piece};
 use crate::problem::problem_of;
 use crate::state::ApiState;
+use crate::stored::value_of;
 
 /// End of an ingest that did not come to its own.
 pub(super) enum End {
@@ -114,10 +116,21 @@ async fn in_turn(
     member: &mut Member,
     principal: &Principal,
 ) -> Result<(), End> {
-    let turn = collections.turns.of(&member.key.owner);
-    let _turn = turn.acquire().await.map_err(|_| End::Halted)?;
-    let _slot = collections.slots.acquire().await.map_err(|_| End::Halted)?;
+    let small = is_small(&collections.api, member).await?;
+    let turn = collections.turn(&member.key.owner, small);
+    let _turn = turn.await.map_err(|_| End::Halted)?;
     steps(collections, member, principal).await
+}
+
+/// True if little memory and time are enough for a document.
+async fn is_small(state: &ApiState, member: &Member) -> Result<bool, End> {
+    let file = state.store.get(key_of(&member.key.owner, &member.file()));
+    let bytes = file.await?.map(|file| value_of(&file)["bytes"].as_u64());
+    let small = bytes
+        .flatten()
+        .is_some_and(|bytes| bytes <= SMALL_DOCUMENT_BYTES);
+    // A page may be much larger than the file that describes it.
+    Ok(small && !is_pdf(member.name(), &[]))
 }
 
 async fn steps(
@@ -131,41 +144,36 @@ async fn steps(
     let bytes = content(state, member).await?;
     let model = embedder_of(state, Some(member.model()), "model")?;
     let (text, pages, spans) = divided(state, member, principal, bytes, &model).await?;
-    let chunks = read::chunks(state, &member.key).await?;
+    let chunks = chunks(&*state.store, &member.key).await?;
     let mut chunks = go_on(state, member, &spans, chunks).await?;
     check_room(collections, member, spans.len()).await?;
-    while chunks.len() < spans.len() {
+    loop {
         if *state.http.draining.borrow() {
             return Err(End::Halted);
         }
-        let next = spans.iter().skip(chunks.len()).take(INGEST_BATCH);
+        let first = chunks.len();
+        let next = spans.iter().skip(first).take(INGEST_BATCH);
         let texts: Vec<String> = next
             .clone()
             .map(|span| text.get(span.clone()).unwrap_or_default().to_owned())
             .collect();
-        let (model, prompted) = (member.model(), member.prompted());
-        let made = embed(&state.service, model, principal, prompted, texts.clone()).await;
-        let vectors = made.map_err(|error| End::Failed("embedding_failed", error.to_string()))?;
-        let first = chunks.len();
-        for ((span, text), vector) in next.zip(texts).zip(vectors) {
-            chunks.push(chunk(span, &pages, text, vector));
+        if !texts.is_empty() {
+            let (model, prompted) = (member.model(), member.prompted());
+            let made = embed(&state.service, model, principal, prompted, texts.clone()).await;
+            let vectors =
+                made.map_err(|error| End::Failed("embedding_failed", error.to_string()))?;
+            for ((span, text), vector) in next.zip(texts).zip(vectors) {
+                chunks.push(chunk(span, &pages, text, vector));
+            }
         }
         store(state, member, &chunks, first, spans.len()).await?;
+        if chunks.len() >= spans.len() {
+            let key = member.space();
+            let added = Changed::Added(member.document(), chunks);
+            indexed(state, &key, added).await;
+            return Ok(());
+        }
     }
-    let bytes: usize = chunks
-        .iter()
-        .map(|chunk| chunk.text.len() + 4 * chunk.vector.len())
-        .sum();
-    still_there(state, member).await?;
-    member.object["status"] = json!("completed");
-    member.object["usage_bytes"] = json!(bytes);
-    member.object["progress"] = json!({"chunks_done": chunks.len(), "chunks_total": chunks.len()});
-    let key = member.space();
-    let changes = vec![Change::Update(member.record())];
-    let changes = super::revised(state, &key, changes);
-    state.store.commit(changes).await?;
-    state.indexes.add(&key, member.document(), chunks).await;
-    Ok(())
 }
 
 /// The bytes of the document's file.
@@ -378,15 +386,24 @@ fn checked(spans: Vec<Span>) -> Result<Vec<Span>, End> {
 /// Refuse a document for whose chunks the collection has no room.
 async fn check_room(collections: &Collections, member: &Member, more: usize) -> Result<(), End> {
     let key = member.space();
+    let shared = collections.api.store.is_shared();
+    if collections.sizes.takes(&key, more as u64, shared) {
+        return Ok(());
+    }
     let (mut there, mut after) = (0u64, None);
     loop {
         let some = super::members(&collections.api, &key, after, super::limits::PAGE, true).await?;
-        let done = |one: &Member| one.object["progress"]["chunks_done"].as_u64();
+        // Of a document that is under way, all that it will have.
+        let all = |one: &Member| {
+            let progress = &one.object["progress"];
+            let total = progress["chunks_total"].as_u64();
+            total.or_else(|| progress["chunks_done"].as_u64())
+        };
         there += some
             .entries
             .iter()
             .filter(|one| one.key != member.key)
-            .filter_map(done)
+            .filter_map(all)
             .sum::<u64>();
         after = some.entries.last().map(Member::file);
         if !some.more {
@@ -395,7 +412,10 @@ async fn check_room(collections: &Collections, member: &Member, more: usize) -> 
     }
     let chunks = there.saturating_add(more as u64);
     match chunks > MAX_COLLECTION_CHUNKS as u64 {
-        false => Ok(()),
+        false => {
+            collections.sizes.know(key, chunks);
+            Ok(())
+        }
         true => {
             let message = format!(
                 "the vector store would have {chunks} chunks; it may have {MAX_COLLECTION_CHUNKS}"
@@ -416,7 +436,7 @@ fn chunk(span: &Span, pages: &Pages, text: String, vector: Vec<f32>) -> Chunk {
     }
 }
 
-/// Store chunks from `first` on, and how far the document has come.
+/// Store the chunks from `first` on, and, with the last of all, that the document is complete.
 async fn store(
     state: &ApiState,
     member: &mut Member,
@@ -425,17 +445,31 @@ async fn store(
     all: usize,
 ) -> Result<(), End> {
     let new = chunks.iter().enumerate().skip(first);
-    let items = new.map(|(number, chunk)| Item {
-        id: read::chunk_id(number),
-        body: chunk.encode(),
-    });
-    member.object["progress"] = json!({"chunks_done": chunks.len(), "chunks_total": all});
+    let items: Vec<Item> = new
+        .map(|(number, chunk)| Item {
+            id: chunk_id(number),
+            body: chunk.encode(),
+        })
+        .collect();
     still_there(state, member).await?;
-    let append = Change::Append {
-        parent: member.key.clone(),
-        items: items.collect(),
-    };
-    let changes = vec![append, Change::Update(member.record())];
+    member.object["progress"] = json!({"chunks_done": chunks.len(), "chunks_total": all});
+    let mut changes = Vec::new();
+    if !items.is_empty() {
+        let parent = member.key.clone();
+        changes.push(Change::Append { parent, items });
+    }
+    let complete = chunks.len() >= all;
+    if complete {
+        let bytes = chunks
+            .iter()
+            .map(|chunk| chunk.text.len() + 4 * chunk.vector.len());
+        member.object["usage_bytes"] = json!(bytes.sum::<usize>());
+        member.object["status"] = json!("completed");
+    }
+    changes.push(Change::Update(member.record()));
+    if complete {
+        changes = super::revised(state, &member.space(), changes);
+    }
     Ok(state.store.commit(changes).await?)
 }
 

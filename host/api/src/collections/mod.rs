@@ -1,5 +1,5 @@
 //! Collections of documents in which callers search: a record for each collection, one for each of its documents with
-//! the chunks as its items, and an index in memory for those that are searched.
+//! the chunks as its items, and an index in which they are searched.
 
 mod chunking;
 mod embedding;
@@ -8,10 +8,10 @@ mod ingest;
 mod limits;
 mod passages;
 mod ranking;
-mod read;
 mod reembed;
 mod retriever;
 mod search_tool;
+mod sizes;
 mod stored;
 mod turns;
 
@@ -20,10 +20,13 @@ use std::sync::Arc;
 
 use mortise_http::Problem;
 use mortise_retrieval::Chunk;
+use mortise_search::{Changed, DatabaseIndex, MemoryIndex, SearchIndex, chunks, revision_key};
 use mortise_service::Principal;
-use mortise_store::{Change, Key, Kind, Record, SERVER, StoreError};
+use mortise_store::{Change, Key, Kind, Page, Passages, Record, Store, StoreError};
 use tokio::sync::Semaphore;
 
+use self::sizes::Sizes;
+use self::stored::document_of;
 use self::turns::Turns;
 use crate::held::HeldFiles;
 use crate::ids::now;
@@ -48,9 +51,10 @@ pub struct Collections {
     pub(crate) api: Arc<ApiState>,
     /// Documents that are being ingested here.
     under_way: HeldFiles,
-    /// Documents that are ingested at once.
+    /// Shares of the documents that are ingested at once.
     slots: Semaphore,
     turns: Turns,
+    sizes: Sizes,
 }
 
 impl fmt::Debug for Collections {
@@ -65,8 +69,9 @@ impl Collections {
         Arc::new(Self {
             api,
             under_way: HeldFiles::default(),
-            slots: Semaphore::new(limits::MAX_INGESTS),
+            slots: Semaphore::new(limits::MAX_INGESTS * limits::SMALL_INGESTS as usize),
             turns: Turns::default(),
+            sizes: Sizes::default(),
         })
     }
 
@@ -80,8 +85,8 @@ impl Collections {
         let changes = vec![of.unchanged(), Change::Delete(member.key.clone())];
         let changes = revised(&self.api, &member.space(), changes);
         self.api.store.commit(changes).await?;
-        let indexes = &self.api.indexes;
-        indexes.remove(&member.space(), &member.file()).await;
+        let removed = Changed::Removed(member.file());
+        indexed(&self.api, &member.space(), removed).await;
         Ok(())
     }
 
@@ -97,14 +102,16 @@ impl Collections {
         // What was added in between; from now on nothing is.
         for space in &spaces {
             clear(state, space).await.map_err(store_problem)?;
-            state.indexes.forget(space);
+            state.index.forget(space);
         }
         Ok(())
     }
 
     /// The chunks of a document, in order.
     pub(crate) async fn chunks(&self, member: &Member) -> Result<Vec<Chunk>, Problem> {
-        read::chunks(&self.api, &member.key).await
+        chunks(&*self.api.store, &member.key)
+            .await
+            .map_err(store_problem)
     }
 
     /// Store the attributes of a document of a collection, which must be as it was read.
@@ -116,9 +123,8 @@ impl Collections {
         let changes = vec![of.unchanged(), Change::Update(member.record())];
         let changes = revised(&self.api, &member.space(), changes);
         self.api.store.commit(changes).await?;
-        let document = member.document();
-        let key = member.space();
-        self.api.indexes.set_attributes(&key, document).await;
+        let changed = Changed::Attributes(member.document());
+        indexed(&self.api, &member.space(), changed).await;
         Ok(())
     }
 }
@@ -198,18 +204,55 @@ fn revised(state: &ApiState, collection: &Key, mut changes: Vec<Change>) -> Vec<
     changes
 }
 
-/// The mark of a collection; `None` where nobody else could have changed it.
-async fn revision(state: &ApiState, collection: &Key) -> Result<Option<Vec<u8>>, Problem> {
-    if !state.store.is_shared() {
-        return Ok(None);
+/// The index of the collections in a store: in the database that is the store, if `passages` of it are given, and else in memory.
+pub fn index_of(store: &Arc<dyn Store>, passages: Option<Passages>) -> Box<dyn SearchIndex> {
+    let store = Arc::clone(store);
+    match passages {
+        Some(passages) => Box::new(DatabaseIndex::new(store, passages, document_of)),
+        None => Box::new(MemoryIndex::new(store, document_of)),
     }
-    let record = state.store.get(revision_key(collection)).await;
-    Ok(record.map_err(store_problem)?.map(|record| record.body))
 }
 
-fn revision_key(collection: &Key) -> Key {
-    let id = format!("vector_store\n{}\n{}", collection.owner, collection.id);
-    Key::new(&Arc::from(SERVER), Kind::Revision, id)
+/// Have the index take up a change that is stored. If it cannot, the next search does.
+async fn indexed(state: &ApiState, space: &Key, change: Changed) {
+    if let Err(error) = state.index.changed(space, change).await {
+        tracing::warn!(id = space.id, %error, "a vector store's index is completed by its next search");
+    }
+}
+
+/// Make the indexes of all collections, if that is of use before they are searched.
+pub async fn prepare(collections: Arc<Collections>) {
+    if !collections.api.index.outlives() {
+        return;
+    }
+    if let Err(error) = prepare_all(&collections.api).await {
+        tracing::warn!(%error, "indexes of vector stores are completed by their next searches");
+    }
+}
+
+async fn prepare_all(state: &ApiState) -> Result<(), StoreError> {
+    for owner in state.store.owners(Kind::VectorStore).await? {
+        let mut after = None;
+        loop {
+            let page = Page {
+                after,
+                limit: limits::PAGE,
+                ascending: true,
+            };
+            let some = state.store.list(&owner, Kind::VectorStore, page, None);
+            let some = some.await?;
+            for record in &some.entries {
+                if let Some(of) = Collection::of(record) {
+                    state.index.prepare(&of.space()).await?;
+                }
+            }
+            after = some.entries.last().map(|record| record.key.id.clone());
+            if !some.more {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Key of a document of a collection.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mortise_http::Problem;
 use mortise_retrieval::Chunk;
+use mortise_search::chunk_id;
 use mortise_service::ServedModel;
 use mortise_store::{Change, Item, Key, StoreError};
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use super::ingest::End;
 use super::limits::{ATTEMPTS, INGEST_BATCH, PAGE};
 use super::stored::{Collection, Member, Next, change, load, members, space};
 use super::turns::Pauses;
-use super::{Collections, member_key, read};
+use super::{Collections, member_key};
 use crate::ids::now;
 use crate::state::ApiState;
 use crate::stored::store_problem;
@@ -63,7 +64,10 @@ async fn work(collections: &Collections, key: &Key) -> Result<(), StoreError> {
         };
         if let Some(next) = &of.next {
             match copy_all(collections, &of, next).await {
-                Ok(()) => switched = switch(state, key, next).await?,
+                Ok(()) => {
+                    state.index.prepare(&space(key, next.generation)).await?;
+                    switched = switch(state, key, next).await?;
+                }
                 Err(End::Waiting(error)) => return Err(error),
                 Err(End::Halted) => {
                     let now = load(state, key).await?;
@@ -93,7 +97,7 @@ async fn work(collections: &Collections, key: &Key) -> Result<(), StoreError> {
         }
         let old = space(key, generation);
         super::clear(state, &old).await?;
-        state.indexes.forget(&old);
+        state.index.forget(&old);
         change(state, key, |of| {
             of.gone.retain(|gone| *gone != generation);
             Some(())
@@ -217,9 +221,8 @@ async fn copy(
         }
     };
     if member.status() == "completed" {
-        let turn = collections.turns.of(&of.key.owner);
-        let _turn = turn.acquire().await.map_err(|_| End::Halted)?;
-        let _slot = collections.slots.acquire().await.map_err(|_| End::Halted)?;
+        let turn = collections.turn(&of.key.owner, false);
+        let _turn = turn.await.map_err(|_| End::Halted)?;
         chunks(state, (of, next), model, (member, &target), done).await?;
     }
     target.finish_copy(member);
@@ -237,8 +240,9 @@ async fn chunks(
     (member, target): (&Member, &Member),
     done: &mut Done,
 ) -> Result<(), End> {
-    let all = read::chunks(state, &member.key).await?;
-    let mut there = read::chunks(state, &target.key).await?.len();
+    let all = mortise_search::chunks(&*state.store, &member.key).await?;
+    let there = mortise_search::chunks(&*state.store, &target.key).await?;
+    let mut there = there.len();
     let principal = target.principal();
     done.chunks += there.min(all.len());
     while there < all.len() {
@@ -260,7 +264,7 @@ async fn chunks(
                     ..chunk.clone()
                 };
                 Item {
-                    id: read::chunk_id(there + at),
+                    id: chunk_id(there + at),
                     body: chunk.encode(),
                 }
             });

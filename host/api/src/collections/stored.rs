@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use mortise_http::Problem;
 use mortise_retrieval::{Attributes, Chunking, Document, attributes_of};
+use mortise_search::State;
 use mortise_service::Principal;
 use mortise_store::{Change, Filter, Key, Kind, Listing, Page, Record, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::chunking::USUAL;
-use super::limits::{ATTEMPTS, PAGE};
+use super::limits::{ATTEMPTS, PAGE, REMOVED_TOGETHER};
 use super::member_key;
 use crate::state::ApiState;
 use crate::stored::{absent, after_absent, found, store_problem};
@@ -145,7 +146,7 @@ impl Collection {
         true
     }
 
-    fn of(record: &Record) -> Option<Self> {
+    pub(super) fn of(record: &Record) -> Option<Self> {
         let (object, hidden): (Value, Hidden) = serde_json::from_slice(&record.body).ok()?;
         Some(Self {
             key: record.key.clone(),
@@ -370,6 +371,17 @@ impl Member {
     }
 }
 
+/// The document of a record and its state, for the index.
+pub(super) fn document_of(record: &Record) -> Option<(Document, State)> {
+    let member = Member::of(record)?;
+    let state = match member.status() {
+        "completed" => State::Complete,
+        "in_progress" => State::UnderWay,
+        _ => State::Failed,
+    };
+    Some((member.document(), state))
+}
+
 /// Key under which the documents of a collection with the vectors of a number are, their index and their mark.
 pub(super) fn space(collection: &Key, generation: u32) -> Key {
     match generation {
@@ -520,7 +532,7 @@ pub(super) async fn keys(state: &ApiState, space: &Key) -> Result<Listing<Key>, 
     let prefix = format!("{}/", space.id);
     let page = Page {
         after: None,
-        limit: PAGE,
+        limit: REMOVED_TOGETHER,
         ascending: false,
     };
     let filter: Filter = Box::new(move |record| record.key.id.starts_with(&prefix));

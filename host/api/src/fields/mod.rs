@@ -72,6 +72,18 @@ impl FieldReader {
         Ok(read)
     }
 
+    /// Read a group whose fields may all be left out. Most requests have none of them, which then costs no more than to
+    /// see that.
+    pub(crate) fn read_if_any<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
+        let names = names_at::<T>(&FieldPath::default());
+        let mut given = self.object.as_object().into_iter().flatten();
+        if names.is_empty() || given.any(|(name, _)| names.contains(&name.as_str())) {
+            return self.read();
+        }
+        self.known.extend(names);
+        Ok(T::default())
+    }
+
     /// Whether the caller gave this field.
     pub(crate) fn has(&self, path: &FieldPath) -> bool {
         path.find(&self.object)

@@ -4,7 +4,7 @@
 macro_rules! refused_fields {
     ($(#[$meta:meta])* $name:ident { $($field:ident: $why:literal),+ $(,)? }) => {
         $(#[$meta])*
-        #[derive(Debug, serde::Deserialize)]
+        #[derive(Debug, Default, serde::Deserialize)]
         #[serde(expecting = "an object")]
         struct $name { $($field: Option<serde_json::Value>),+ }
 

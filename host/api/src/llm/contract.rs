@@ -1,10 +1,12 @@
 //! The dialect's operations: what its routes take and answer.
 
 use mortise_http::contract::{CALLER, Contract, MODEL as OF_MODEL, Operation};
+use serde_json::json;
 
 use super::{
-    CACHE_CLEAR, CACHE_STATS, EMBED, HEALTH, INFERENCE, LOAD, MODEL, MODELS, RAG, STATS, UNLOAD,
-    WORKERS, caches, embed, inference, loading, rag,
+    CACHE_CLEAR, CACHE_STATS, EMBED, HEALTH, INFERENCE, LOAD, LOAD_LORA, LORA, LORAS, MODEL,
+    MODELS, RAG, STATS, UNLOAD, UNLOAD_LORA, WORKERS, caches, embed, inference, loading, loras,
+    rag,
 };
 
 const SHAPES: &str = include_str!("shapes.ts");
@@ -84,16 +86,68 @@ pub(super) fn unload_model() -> Operation {
         .refuses(OF_MODEL)
 }
 
+pub(super) fn list_loras() -> Operation {
+    reading(
+        LORAS,
+        "llmListLoras",
+        "Lists the adapters of loaded models.",
+    )
+    .query("model", json!({"type": "string"}), "Those of this model.")
+    .query(
+        "status",
+        json!({"enum": ["available", "loading", "loaded", "unloading"]}),
+        "Those in this state.",
+    )
+    .refuses(OF_MODEL)
+    .answers(200, "LlmLoras")
+}
+
+pub(super) fn get_lora() -> Operation {
+    reading(LORA, "llmGetLora", "All that is known of an adapter.")
+        .query(
+            "base_model",
+            json!({"type": "string"}),
+            "Its model, where several have one of this name.",
+        )
+        .refuses(OF_MODEL)
+        .answers(200, "LlmLoraDetail")
+}
+
+pub(super) fn load_lora() -> Operation {
+    operating(LOAD_LORA, "llmLoadLora", "Loads an adapter, for operators.")
+        .takes("LlmLoadLoraRequest", loras::fields().schema())
+        .answers(200, "LlmLoraLoaded")
+        .refuses(OF_MODEL)
+        .refuses(&[422])
+}
+
+pub(super) fn unload_lora() -> Operation {
+    operating(
+        UNLOAD_LORA,
+        "llmUnloadLora",
+        "Unloads an adapter, for operators.",
+    )
+    .takes("LlmUnloadLoraRequest", loras::unload_fields().schema())
+    .answers(200, "LlmLoraUnloaded")
+    .refuses(OF_MODEL)
+}
+
 pub(super) fn stats() -> Operation {
-    reading(STATS, "llmStats", "Figures of the server.").answers(200, "LlmStats")
+    reading(STATS, "llmStats", "Figures of the server.")
+        .refuses(&[404])
+        .answers(200, "LlmStats")
 }
 
 pub(super) fn workers() -> Operation {
-    reading(WORKERS, "llmWorkers", "The engines that compute.").answers(200, "LlmWorkers")
+    reading(WORKERS, "llmWorkers", "The engines that compute.")
+        .refuses(&[404])
+        .answers(200, "LlmWorkers")
 }
 
 pub(super) fn cache_stats() -> Operation {
-    reading(CACHE_STATS, "llmCacheStats", "Figures of the caches.").answers(200, "LlmCaches")
+    reading(CACHE_STATS, "llmCacheStats", "Figures of the caches.")
+        .refuses(&[404])
+        .answers(200, "LlmCaches")
 }
 
 pub(super) fn clear_cache() -> Operation {

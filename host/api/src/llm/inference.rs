@@ -106,6 +106,7 @@ pub(super) fn chat(messages: Vec<Message>) -> Result<Prompt, Problem> {
     Ok(Prompt::Chat(ChatPrompt {
         conversation,
         arguments: Default::default(),
+        template: None,
         end: PromptEnd::AssistantTurn,
     }))
 }

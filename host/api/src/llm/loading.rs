@@ -203,7 +203,7 @@ fn status(llm: &Llm, name: &str) -> Result<ModelStatus, Problem> {
 }
 
 /// A refusal of the life cycle, with every detail: its reader is the operator.
-fn problem(llm: &Llm, error: LifecycleError) -> Problem {
+pub(super) fn problem(llm: &Llm, error: LifecycleError) -> Problem {
     let status = match &error {
         LifecycleError::Unknown(_) => StatusCode::NOT_FOUND,
         LifecycleError::BadOverride { .. } => StatusCode::BAD_REQUEST,

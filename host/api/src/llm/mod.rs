@@ -8,6 +8,7 @@ mod error;
 mod health;
 mod inference;
 mod loading;
+mod loras;
 mod models;
 mod operator;
 mod rag;
@@ -34,6 +35,10 @@ const MODELS: &str = "/api/v1/llm/models";
 const MODEL: &str = "/api/v1/llm/models/{id}";
 const LOAD: &str = "/api/v1/llm/models/load";
 const UNLOAD: &str = "/api/v1/llm/models/unload";
+const LORAS: &str = "/api/v1/llm/loras";
+const LORA: &str = "/api/v1/llm/loras/{id}";
+const LOAD_LORA: &str = "/api/v1/llm/loras/load";
+const UNLOAD_LORA: &str = "/api/v1/llm/loras/unload";
 const STATS: &str = "/api/v1/llm/stats";
 const CACHE_STATS: &str = "/api/v1/llm/cache/stats";
 const CACHE_CLEAR: &str = "/api/v1/llm/cache/clear";
@@ -76,6 +81,10 @@ pub fn api(llm: Arc<Llm>) -> Api {
         .on(contract::load_model(), loading::load)
         .on(contract::unload_model(), loading::unload)
         .on(contract::get_model(), models::retrieve)
+        .on(contract::list_loras(), loras::list)
+        .on(contract::load_lora(), loras::load)
+        .on(contract::unload_lora(), loras::unload)
+        .on(contract::get_lora(), loras::retrieve)
         .on(contract::stats(), stats::stats)
         .on(contract::workers(), workers::workers)
         .on(contract::cache_stats(), caches::stats)
@@ -93,12 +102,16 @@ pub fn api(llm: Arc<Llm>) -> Api {
             MODELS,
             LOAD,
             UNLOAD,
+            LORAS,
+            LOAD_LORA,
+            UNLOAD_LORA,
             STATS,
             CACHE_STATS,
             CACHE_CLEAR,
             WORKERS,
             HEALTH,
             MODEL,
+            LORA,
         ],
         contract: contract::contract(operations),
     }

@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::operator::ModelFacts;
 use super::{Llm, MODEL, MODELS};
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::problem::problem_of;
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -58,7 +58,7 @@ pub(super) async fn retrieve(
     let admission = service.authorize(&call, Some(&id)).await;
     let admission = admission.map_err(problem_of)?;
     let model = service.model_for(&call, &id).await.map_err(problem_of)?;
-    context.record.answers(&model.listing.name);
+    record_admitted(&context, &model.listing.name, &admission);
     let gone = || mortise_service::LifecycleError::Unknown(model.listing.name.clone());
     let status = llm.operator.status(&model.listing.name);
     let status = status.ok_or_else(|| problem_of(gone().into()))?;

@@ -3,7 +3,9 @@
 use futures::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
 use mortise_http::Problem;
-use mortise_service::{LifecycleError, LoadOverrides, ModelStatus};
+use mortise_service::{
+    AdapterConfig, AdapterRefusal, AdapterStatus, LifecycleError, LoadOverrides, ModelStatus,
+};
 
 /// Loads and unloads models, and knows what their files say.
 pub trait Operator: Send + Sync {
@@ -31,6 +33,20 @@ pub trait Operator: Send + Sync {
 
     /// Unload a model, and wait until its memory is free.
     fn unload<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), LifecycleError>>;
+
+    /// Load an adapter of a loaded model, and wait until requests can use it.
+    fn load_adapter<'a>(
+        &'a self,
+        model: &'a str,
+        config: AdapterConfig,
+    ) -> BoxFuture<'a, Result<AdapterStatus, AdapterRefusal>>;
+
+    /// Unload an adapter, and wait until no request uses it. Returns the place that is free.
+    fn unload_adapter<'a>(
+        &'a self,
+        model: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<usize, AdapterRefusal>>;
 }
 
 /// Facts of a model's files.
@@ -76,7 +92,7 @@ pub(super) fn operators_only(operator: &dyn Operator, headers: &HeaderMap) -> Re
             Err(problem.with_header("www-authenticate", "Bearer"))
         }
         None => {
-            let message = "models are loaded and caches cleared on the admin side; an operator can allow it here, \
+            let message = "models and adapters are loaded and caches cleared on the admin side; an operator can allow it here, \
                            for who knows the key of that side, as `admin.llm_routes`";
             Err(Problem::new(StatusCode::FORBIDDEN, "admin_only", message))
         }

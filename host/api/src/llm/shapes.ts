@@ -89,6 +89,34 @@ type LlmLoaded = {
 
 type LlmUnloaded = { model_id: string; status: "unloaded"; memory_freed_mb: integer };
 
+type LlmLora = {
+  lora_id: string;
+  base_model: string;
+  /** For operators. */
+  path?: string;
+  status: "available" | "loading" | "loaded" | "unloading";
+  size_bytes: integer | null;
+  rank: integer | null;
+  alpha: number | null;
+  loaded_timestamp?: string;
+  last_used?: string;
+  usage_count: integer;
+};
+
+type LlmLoras = { loras: LlmLora[] };
+
+type LlmLoraDetail = LlmLora & { target_modules: string[] | null; scale: number; slot: integer | null };
+
+type LlmLoraLoaded = {
+  lora_id: string;
+  base_model: string;
+  status: "available" | "loading" | "loaded" | "unloading";
+  load_time_ms: integer | null;
+  slot: integer | null;
+};
+
+type LlmLoraUnloaded = { lora_id: string; status: "unloaded"; slot_freed: integer };
+
 type LlmHoldings = { loaded: integer; total_available: integer; memory_used_mb: integer };
 
 type LlmStats = {

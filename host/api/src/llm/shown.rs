@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Context, Problem, append_headers, json_response};
+use mortise_http::{Context, Problem, append_headers, json_response, metrics_elsewhere};
 use serde_json::Value;
 
 use super::Llm;
@@ -19,6 +19,11 @@ pub(super) async fn shown(
     body: impl FnOnce(&Llm) -> Value,
 ) -> Result<Response, Problem> {
     let (parts, _) = request.into_parts();
+    // Figures of all callers together, as `/metrics` has them.
+    let operator = llm.operator.knows_key(&parts.headers) == Some(true);
+    if !llm.api.http.shows_metrics && !operator {
+        return Err(metrics_elsewhere(route));
+    }
     let call = call_of(context, route, "GET", &parts.headers);
     let admission = llm.api.service.authorize(&call, None).await;
     let admission = admission.map_err(problem_of)?;

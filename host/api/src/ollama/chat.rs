@@ -109,10 +109,13 @@ pub(super) fn parse(
     let messages = fields.messages.unwrap_or_default();
     let only_loads = messages.is_empty();
     if !only_loads {
+        let asked = arguments.get("enable_thinking").and_then(Value::as_bool);
         request.prompt = Prompt::Chat(ChatPrompt {
             conversation: conversation(messages)?,
             arguments: TemplateArguments::new(arguments)
-                .map_err(|error| Problem::invalid("think", error.to_string()))?,
+                .map_err(|error| Problem::invalid("think", error.to_string()))?
+                .thinking(asked),
+            template: None,
             end: PromptEnd::AssistantTurn,
         });
     }

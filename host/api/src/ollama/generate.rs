@@ -2,7 +2,8 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    ChatPrompt, Conversation, Message, Prompt, PromptEnd, RequestFields, Role, TemplateArguments,
+    ChatPrompt, ChosenTemplate, Conversation, Message, Prompt, PromptEnd, RequestFields, Role,
+    TemplateArguments,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -67,11 +68,6 @@ pub(super) fn parse(
             fields.context.is_none_or(|list| list.is_empty()),
             "send the whole conversation to /api/chat instead",
         ),
-        (
-            "template",
-            fields.template.is_none_or(|text| text.is_empty()),
-            "the chat template is the model's own, or the operator's",
-        ),
     ];
     for (name, _, why) in empty.iter().filter(|(_, empty, _)| !empty) {
         reader.unsupported(&FieldPath::from(*name), why)?;
@@ -80,13 +76,23 @@ pub(super) fn parse(
     let text = fields.prompt.unwrap_or_default();
     let only_loads = text.is_empty();
     let system = fields.system.filter(|system| !system.is_empty());
+    let template = fields.template.filter(|name| !name.is_empty());
+    let template = ChosenTemplate::of("template", template);
+    if let (true, Some(template)) = (fields.raw.unwrap_or(false), &template) {
+        let message = "`template` chooses a chat template, which `raw` leaves out";
+        return Err(Problem::invalid(template.field, message));
+    }
     request.prompt = match (fields.raw.unwrap_or(false), system) {
         (true, Some(_)) => {
             let message = "`system` needs the chat template, which `raw` leaves out";
             return Err(Problem::invalid("system", message));
         }
         (true, None) => Prompt::Text(text),
-        (false, system) => Prompt::Chat(conversation(system, text, arguments)?),
+        (false, system) => {
+            let mut chat = conversation(system, text, arguments)?;
+            chat.template = template;
+            Prompt::Chat(chat)
+        }
     };
     reader.finish(|_| false)?;
     Ok((request, only_loads))
@@ -102,10 +108,13 @@ fn conversation(
     let user = Message::text(Role::User, prompt);
     let conversation = Conversation::new(system.into_iter().chain([user]).collect())
         .map_err(|error| Problem::invalid("prompt", error.to_string()))?;
+    let asked = arguments.get("enable_thinking").and_then(Value::as_bool);
     Ok(ChatPrompt {
         conversation,
         arguments: TemplateArguments::new(arguments)
-            .map_err(|error| Problem::invalid("think", error.to_string()))?,
+            .map_err(|error| Problem::invalid("think", error.to_string()))?
+            .thinking(asked),
+        template: None,
         end: PromptEnd::AssistantTurn,
     })
 }
@@ -181,6 +190,9 @@ mod tests {
         let mut both = with("raw", json!(true));
         both["system"] = json!("s");
         assert!(read(both).expect_err("refused").contains("`system`"));
+        let mut both = with("raw", json!(true));
+        both["template"] = json!("short");
+        assert!(read(both).expect_err("refused").contains("`template`"));
     }
 
     #[test]
@@ -188,7 +200,6 @@ mod tests {
         for (name, value) in [
             ("suffix", json!("s")),
             ("images", json!(["aGk="])),
-            ("template", json!("t")),
             ("context", json!([1])),
             ("keep_alive", json!("10m")),
             ("keep_alive", json!(-1)),

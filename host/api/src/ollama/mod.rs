@@ -25,7 +25,7 @@ use mortise_service::RequestFields;
 
 use self::answer::{Generated, Shape, whole};
 use self::models::{context_of, known_name};
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::idempotency;
 use crate::problem::problem_of;
 use crate::receive::{Received, receive, wait_limits};
@@ -143,7 +143,7 @@ async fn answer(
             loaded.map_err(problem_of)
         };
         let (name, admission) = limits.bound(loading).await?;
-        context.record.answers(&name);
+        record_admitted(context, &name, &admission);
         keep_alive::keep(state, &name, kept);
         let body = Generated::new(shape, &name, began, false).loaded();
         let mut response = json_response(StatusCode::OK, &body);

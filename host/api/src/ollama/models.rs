@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::{PS, SHOW, TAGS};
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::fields::{FieldPath, FieldReader, Fields, missing};
 use crate::problem::problem_of;
 use crate::receive::{Received, receive};
@@ -165,7 +165,7 @@ pub(super) async fn show(
     let admission = admission.map_err(problem_of)?;
     let model = state.service.model_for(&call, &name).await;
     let model = model.map_err(problem_of)?;
-    context.record.answers(&model.listing.name);
+    record_admitted(&context, &model.listing.name, &admission);
     let mut response = json_response(StatusCode::OK, &shown(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)

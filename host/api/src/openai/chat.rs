@@ -2,7 +2,8 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    ChatPrompt, Conversation, Prompt, PromptEnd, RequestFields, TemplateArguments, ToolChoice,
+    ChatPrompt, ChosenTemplate, Conversation, Prompt, PromptEnd, RequestFields, TemplateArguments,
+    ToolChoice,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -14,6 +15,7 @@ use super::reasoning::ReasoningFields;
 use super::sampling::{Beams, Sampling, Streaming, positive};
 use super::tools::ToolFields;
 use crate::fields::{FieldPath, FieldReader, Fields, Texts, refused_fields, words};
+use crate::labels;
 use crate::unsupported::Unsupported;
 
 /// A chat request, translated.
@@ -34,6 +36,7 @@ struct Basics {
     max_completion_tokens: Option<u32>,
     logprobs: Option<bool>,
     top_logprobs: Option<u32>,
+    chat_template: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,
     reasoning_effort: Option<Effort>,
     verbosity: Option<Verbosity>,
@@ -66,7 +69,7 @@ words! {
 }
 
 /// Fields of which some values only are honoured, and whether the completion is stored.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
 #[allow(dead_code, reason = "the handler stores")]
 struct Fixed {
@@ -75,16 +78,22 @@ struct Fixed {
     modalities: Option<Texts>,
 }
 
-/// Hints that carry no promise that a caller could observe: labels of the caller's own, hints about
+/// Labels of the caller's own, for policies and for stored completions.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
+struct Labels {
+    metadata: Option<Value>,
+}
+
+/// Hints that carry no promise that a caller could observe: names of users, hints about
 /// prefixes to keep, and predictions, which may make an answer faster and never change it. They are
 /// accepted, and this is the whole list.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
 #[allow(dead_code, reason = "hints are read and have no effect")]
 struct Hints {
     user: Option<Value>,
     safety_identifier: Option<Value>,
-    metadata: Option<Value>,
     prompt_cache_key: Option<Value>,
     prompt_cache_options: Option<Value>,
     prompt_cache_retention: Option<Value>,
@@ -97,7 +106,6 @@ refused_fields! {
         audio: "this server's models produce text only",
         moderation: "this server has no moderation model",
         web_search_options: "this server does not search the web",
-        chat_template: "templates come from the model's files and plugins, not from requests",
         best_of: "chat completions have no `best_of`; use `n`",
         echo: "chat completions cannot repeat the prompt; use /v1/completions",
         guided_grammar_backend: "the grammar plugin is the operator's choice",
@@ -118,6 +126,7 @@ pub(super) fn fields(mode: Unsupported) -> Fields {
         .with::<ReasoningFields>()
         .with::<Constraints>()
         .with::<Fixed>()
+        .with::<Labels>()
         .with::<Hints>()
         .refusing(Refused::REASONS)
 }
@@ -126,7 +135,7 @@ pub(super) fn fields(mode: Unsupported) -> Fields {
 pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<ChatCall, Problem> {
     let mut reader = FieldReader::new(object, mode);
     let basics: Basics = reader.read()?;
-    let streaming: Streaming = reader.read()?;
+    let streaming: Streaming = reader.read_if_any()?;
     let mut request = RequestFields {
         model: basics.model.clone(),
         max_tokens: max_tokens(&basics, &mut reader)?,
@@ -135,19 +144,21 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
         ..RequestFields::default()
     };
     let messages: Messages = reader.read()?;
-    let sampling: Sampling = reader.read()?;
+    let sampling: Sampling = reader.read_if_any()?;
     sampling.write(&mut reader, &mut request)?;
-    let beams: Beams = reader.read()?;
+    let labels: Labels = reader.read_if_any()?;
+    labels::write(labels.metadata.as_ref(), &mut request)?;
+    let beams: Beams = reader.read_if_any()?;
     beams.write(&mut request)?;
     request.logprobs = logprobs(&basics)?;
-    let tools: ToolFields = reader.read()?;
+    let tools: ToolFields = reader.read_if_any()?;
     let legacy_functions = tools.write(&mut reader, &mut request)?;
-    let constraints: Constraints = reader.read()?;
+    let constraints: Constraints = reader.read_if_any()?;
     request.constraint = constraints.translate()?;
     check_constraint(&request, legacy_functions)?;
     let answers = messages.answers();
     let conversation = messages.translate(&reader)?;
-    let reasoning: ReasoningFields = reader.read()?;
+    let reasoning: ReasoningFields = reader.read_if_any()?;
     reasoning.write_budget(&mut request)?;
     request.prompt = Prompt::Chat(prompt(basics, conversation, &request)?);
     read_fixed(&mut reader)?;
@@ -256,6 +267,8 @@ fn prompt(
         let path = FieldPath::from("chat_template_kwargs").key(&error.name);
         Problem::invalid(path.to_string(), error.problem)
     })?;
+    let asked = basics.reasoning_effort.map(|effort| effort != Effort::None);
+    let arguments = arguments.thinking(asked);
     let continued = basics.continue_final_message.unwrap_or(false);
     let end = match (
         basics.add_generation_prompt.unwrap_or(!continued),
@@ -274,13 +287,14 @@ fn prompt(
     Ok(ChatPrompt {
         conversation,
         arguments,
+        template: ChosenTemplate::of("chat_template", basics.chat_template),
         end,
     })
 }
 
 /// Read fields of which some values are honoured, hints, and fields that are always refused.
 fn read_fixed(reader: &mut FieldReader) -> Result<(), Problem> {
-    let fixed: Fixed = reader.read()?;
+    let fixed: Fixed = reader.read_if_any()?;
     if fixed
         .service_tier
         .is_some_and(|tier| !matches!(tier.as_str(), "auto" | "default"))
@@ -293,6 +307,41 @@ fn read_fixed(reader: &mut FieldReader) -> Result<(), Problem> {
         let why = "this server's models produce text only";
         reader.unsupported(&FieldPath::from("modalities"), why)?;
     }
-    reader.read::<Hints>()?;
-    reader.read::<Refused>()?.refuse(reader)
+    reader.read_if_any::<Hints>()?;
+    reader.read_if_any::<Refused>()?.refuse(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+    use crate::fields::read;
+
+    /// What a group without any of its fields is read as, and its default.
+    fn of_none<T: DeserializeOwned + Default + Debug>() -> (String, String) {
+        let nothing = json!({"model": "m"});
+        let (group, _) = read::<T>(&nothing).expect("no field is required");
+        (format!("{group:?}"), format!("{:?}", T::default()))
+    }
+
+    #[test]
+    fn a_group_without_its_fields_is_its_default() {
+        for (read, default) in [
+            of_none::<Streaming>(),
+            of_none::<Sampling>(),
+            of_none::<Labels>(),
+            of_none::<Beams>(),
+            of_none::<ToolFields>(),
+            of_none::<Constraints>(),
+            of_none::<ReasoningFields>(),
+            of_none::<Fixed>(),
+            of_none::<Hints>(),
+            of_none::<Refused>(),
+        ] {
+            assert_eq!(read, default);
+        }
+    }
 }

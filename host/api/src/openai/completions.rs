@@ -76,7 +76,7 @@ pub(crate) fn parse(
 ) -> Result<CompletionCall, Problem> {
     let mut reader = FieldReader::new(object, mode);
     let basics: Basics = reader.read()?;
-    let streaming: Streaming = reader.read()?;
+    let streaming: Streaming = reader.read_if_any()?;
     let mut request = RequestFields {
         model: basics.model,
         stream: streaming.is_streamed(),
@@ -84,9 +84,9 @@ pub(crate) fn parse(
         ..RequestFields::default()
     };
     let prompts = prompts(basics.prompt)?;
-    let sampling: Sampling = reader.read()?;
+    let sampling: Sampling = reader.read_if_any()?;
     sampling.write(&mut reader, &mut request)?;
-    let constraints: Constraints = reader.read()?;
+    let constraints: Constraints = reader.read_if_any()?;
     request.constraint = constraints.translate()?;
     let repeats = basics.echo.unwrap_or(false);
     let echo_logprobs = request.logprobs.filter(|_| repeats);
@@ -107,9 +107,9 @@ pub(crate) fn parse(
     request.max_tokens = Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
     // OpenAI's schema allows 0, which asks for nothing.
     request.best_of = basics.best_of.filter(|best_of| *best_of > 0);
-    let beams: Beams = reader.read()?;
+    let beams: Beams = reader.read_if_any()?;
     beams.write(&mut request)?;
-    reader.read::<Refused>()?.refuse(&mut reader)?;
+    reader.read_if_any::<Refused>()?.refuse(&mut reader)?;
     let shape = Shape {
         thoughts: Thoughts::Apart,
         include_usage: streaming.includes_usage(),

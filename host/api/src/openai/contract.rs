@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{
     CHAT, COMPLETION, COMPLETION_MESSAGES, COMPLETIONS, DETOKENIZE, EMBEDDINGS, MODEL_HEALTH,
-    MODEL_PROPS, MODEL_SLOTS, MODELS, PARSE, PROPS, RENDER, SLOTS, TOKENIZE, TOKENIZE_V1, chat,
-    completions, embeddings, parse, tokens,
+    MODEL_PROPS, MODEL_SLOTS, MODELS, PARSE, PROPS, RENDER, SLOTS, SUMS, TOKENIZE, TOKENIZE_V1,
+    chat, completions, embeddings, parse, tokens,
 };
 use crate::contract::{members, metadata, once, paged};
 use crate::openai_error::{ERROR, SHAPE};
@@ -226,4 +226,10 @@ pub(super) fn slots() -> Operation {
         about,
     )
     .answers(200, "Slot[]")
+}
+
+pub(super) fn sums() -> Operation {
+    Operation::get(SUMS, "getSums", "The caller's own sums since the start.")
+        .refuses(CALLER)
+        .answers(200, "CallersSums")
 }

@@ -21,6 +21,8 @@ mod reply;
 mod sampling;
 mod scoped;
 mod stored;
+mod sums;
+mod swap_notices;
 #[cfg(test)]
 mod tests;
 mod thoughts;
@@ -34,18 +36,21 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
+use http::request::Parts;
 use http::{Extensions, Request as HttpRequest, StatusCode, header};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Dialect, Problem, json_response};
-use mortise_service::Event;
+use mortise_http::{Api, Context, Conventions, Dialect, Problem, Reservation, json_response};
+use mortise_service::{Event, RequestFields};
 use serde_json::Value;
 
 use self::answer::ServerSentEvents;
 use self::chat::ChatCall;
 use self::completions::{CompletionCall, CompletionChunks, CompletionWhole, Opening};
-use self::envelope::Identity;
-use self::reply::{ChatChunks, ChatWhole};
+use self::envelope::{Identity, Shape};
+use self::reply::{ChatBody, ChatChunks, ChatWhole};
 use self::stored::Kept;
+use self::swap_notices::Waiting;
+use self::thoughts::Thoughts;
 use crate::answering::Answering;
 use crate::hints;
 use crate::idempotency;
@@ -73,6 +78,7 @@ const RENDER: &str = "/v1/chat/completions/render";
 const PARSE: &str = "/parse";
 const PROPS: &str = "/props";
 const SLOTS: &str = "/slots";
+const SUMS: &str = "/v1/metrics";
 const MODEL_HEALTH: &str = "/{model}/health";
 const MODEL_PROPS: &str = "/{model}/props";
 const MODEL_SLOTS: &str = "/{model}/slots";
@@ -100,6 +106,7 @@ const ROUTES: &[&str] = &[
     PARSE,
     PROPS,
     SLOTS,
+    SUMS,
     CHAT_UNVERSIONED,
     COMPLETIONS_UNVERSIONED,
     EMBEDDINGS_UNVERSIONED,
@@ -157,6 +164,7 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
         .on(contract::get_model(), models::retrieve)
         .on(contract::props(), props::props)
         .on(contract::slots(), props::slots)
+        .on(contract::sums(), sums::sums)
         .on(contract::delete_model(), models::delete)
         .on(contract::model_health(), scoped::health)
         .on(contract::model_props(), scoped::props)
@@ -215,7 +223,8 @@ async fn chat_completions(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    complete_chat(state, context, request).await
+    // In a box of its own: the layers of the router move what they are given several times.
+    Box::pin(complete_chat(state, context, request)).await
 }
 
 async fn complete_chat(
@@ -242,11 +251,87 @@ async fn complete_chat(
             Some(stored::Keep::promised(&state, owner, asked).await?)
         }
     };
+    let identity = Identity {
+        id: Ids::of(&parts).make("chatcmpl-"),
+        ..identity("", &fields.model)
+    };
+    let wait = (fields.stream).then(|| waiting(&state, &context, &fields, &identity, shape));
+    let asked = AskedChat {
+        parts,
+        reserved,
+        fields,
+        shape,
+        ignored,
+        identity,
+        keep,
+    };
+    match wait.flatten() {
+        None => answer_chat(state, context, asked).await,
+        Some(waiting) => {
+            let pending = Box::pin(answer_chat(state, context, asked));
+            swap_notices::respond(pending, waiting).await
+        }
+    }
+}
+
+/// A chat completion that is asked for.
+struct AskedChat {
+    parts: Parts,
+    reserved: Reservation,
+    fields: RequestFields,
+    shape: Shape,
+    ignored: Vec<String>,
+    identity: Identity,
+    keep: Option<stored::Keep>,
+}
+
+/// The wait for a model that must be loaded first, if callers are to hear of it.
+fn waiting(
+    state: &ApiState,
+    context: &Context,
+    fields: &RequestFields,
+    identity: &Identity,
+    shape: Shape,
+) -> Option<Waiting> {
+    let events = state.service.swap_notices()?;
+    let model = state.service.model(&fields.model).ok()?;
+    // Where reasoning is not apart, notices would be taken for the answer.
+    if model.loaded.is_some() || shape.thoughts != Thoughts::Apart {
+        return None;
+    }
+    let model = model.listing.name.clone();
+    let identity = Identity {
+        model: model.clone(),
+        ..identity.clone()
+    };
+    Some(Waiting {
+        model,
+        events,
+        chunks: ChatChunks::new(identity, shape, fields.n.unwrap_or(1), None),
+        record: Arc::clone(&context.record),
+        heartbeat: state.http.heartbeat,
+    })
+}
+
+async fn answer_chat(
+    state: Arc<ApiState>,
+    context: Context,
+    asked: AskedChat,
+) -> Result<Response, Problem> {
+    let AskedChat {
+        parts,
+        reserved,
+        fields,
+        shape,
+        ignored,
+        identity,
+        keep,
+    } = asked;
     let (n, stream) = (fields.n.unwrap_or(1), fields.stream);
     let started = start(&state, &context, CHAT, &parts, reserved, vec![fields]).await?;
     let identity = Identity {
-        id: Ids::of(&parts).make("chatcmpl-"),
-        ..identity("", &started.model)
+        model: started.model.clone(),
+        ..identity
     };
     let answers = started.answering;
     let prompt = shape.token_ids.then(|| answers.prompts().concat());
@@ -346,7 +431,7 @@ fn identity(prefix: &str, model: &str) -> Identity {
     }
 }
 
-async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Value, Problem> {
+async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<ChatBody, Problem> {
     loop {
         match answers.next().await {
             Event::Prompt { tokens, .. } => whole.prompt(&tokens),

@@ -11,7 +11,7 @@ use mortise_service::{ADAPTER_SEPARATOR, ServedModel, adapted_name};
 use serde_json::{Value, json};
 
 use super::{MODEL, MODELS};
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::library_access::open_for;
 use crate::problem::problem_of;
 use crate::state::ApiState;
@@ -72,7 +72,7 @@ pub(crate) async fn retrieve(
         .map_err(problem_of)?;
     let model = state.service.model_for(&call, &id).await;
     let model = model.map_err(problem_of)?;
-    context.record.answers(&model.listing.name);
+    record_admitted(&context, &model.listing.name, &admission);
     let listing = &model.listing;
     let alias = listing.aliases.iter().find(|alias| **alias == id);
     let adapters = model.adapter_names();

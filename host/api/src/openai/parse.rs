@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::tools::ToolFields;
 use super::{PARSE, read};
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::fields::{FieldReader, Fields};
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
@@ -61,7 +61,7 @@ pub(super) async fn parse(
         parsed.map_err(problem_of)
     };
     let parsed = limits.bound(parsing).await?;
-    context.record.answers(&parsed.model);
+    record_admitted(&context, &parsed.model, &parsed.admission);
     let calls = parsed.calls.iter().map(|(id, name, arguments)| {
         let function = json!({"name": name, "arguments": arguments});
         json!({"id": id, "type": "function", "function": function})

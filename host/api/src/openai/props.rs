@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::envelope::FINGERPRINT;
 use super::{PROPS, SLOTS};
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::fields::{FieldPath, missing};
 use crate::paging::Query;
 use crate::problem::problem_of;
@@ -79,7 +79,7 @@ async fn find(
     context.record.asked(name, false);
     let model = state.service.model_for(&call, name).await;
     let model = model.map_err(problem_of)?;
-    context.record.answers(&model.listing.name);
+    record_admitted(context, &model.listing.name, &admission);
     Ok((model, admission.allowance().headers.clone()))
 }
 

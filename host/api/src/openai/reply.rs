@@ -162,47 +162,76 @@ impl ChatWhole {
         }
     }
 
-    pub(crate) fn body(self, usage: Usage) -> Value {
+    pub(crate) fn body(self, usage: Usage) -> ChatBody {
         let shape = self.shape;
-        let choices: Vec<Value> = self
-            .choices
-            .into_iter()
-            .enumerate()
-            .map(|(index, choice)| whole_choice(index, choice, shape))
-            .collect();
-        let mut body = json!({
-            "id": self.identity.id,
-            "object": "chat.completion",
-            "created": self.identity.created,
-            "model": self.identity.model,
-            "system_fingerprint": FINGERPRINT,
-            "choices": choices,
-            "usage": UsageBody::from(usage),
-        });
-        if let Some(prompt) = self.prompt {
-            body["prompt_token_ids"] = json!(prompt);
+        let choices = self.choices.into_iter().zip(0..);
+        ChatBody {
+            id: self.identity.id,
+            object: "chat.completion",
+            created: self.identity.created,
+            model: self.identity.model,
+            system_fingerprint: FINGERPRINT,
+            choices: choices
+                .map(|(choice, index)| whole_choice(index, choice, shape))
+                .collect(),
+            usage: UsageBody::from(usage),
+            prompt_token_ids: self.prompt,
+            prompt_logprobs: shape.prompt_logprobs.map(|_| self.scores),
         }
-        if shape.prompt_logprobs.is_some() {
-            body["prompt_logprobs"] = Value::Array(self.scores);
-        }
-        body
     }
 }
 
-fn whole_choice(index: usize, choice: WholeChoice, shape: Shape) -> Value {
-    let mut message = json!({"role": "assistant", "refusal": null});
+/// A whole answer.
+#[derive(Serialize)]
+pub(crate) struct ChatBody {
+    pub(crate) id: String,
+    object: &'static str,
+    /// Seconds since 1970.
+    pub(crate) created: u64,
+    model: String,
+    system_fingerprint: &'static str,
+    choices: Vec<ChoiceBody>,
+    usage: UsageBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<Vec<Value>>,
+}
+
+#[derive(Serialize)]
+struct ChoiceBody {
+    index: u32,
+    message: MessageBody,
+    logprobs: Option<Value>,
+    finish_reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
+}
+
+#[derive(Serialize)]
+struct MessageBody {
+    role: &'static str,
+    refusal: Option<()>,
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_tool_calls: Option<Value>,
+}
+
+fn whole_choice(index: u32, choice: WholeChoice, shape: Shape) -> ChoiceBody {
     // An answer that only calls tools has no content; an empty answer has empty content.
-    message["content"] = match choice.content.is_empty() && !choice.calls.is_empty() {
-        true => Value::Null,
-        false => Value::String(choice.content),
-    };
-    if !choice.reasoning.is_empty() {
-        message["reasoning"] = json!(choice.reasoning);
-        message["reasoning_content"] = Value::String(choice.reasoning);
-    }
-    if let (true, Some(call)) = (shape.legacy_functions, choice.calls.first()) {
-        message["function_call"] = json!({"name": call.name, "arguments": call.arguments});
-    } else if !choice.calls.is_empty() {
+    let content = !choice.content.is_empty() || choice.calls.is_empty();
+    let reasoning = (!choice.reasoning.is_empty()).then_some(choice.reasoning);
+    let called = choice.calls.first().filter(|_| shape.legacy_functions);
+    let function_call = called.map(|call| json!({"name": call.name, "arguments": call.arguments}));
+    let tool_calls = (function_call.is_none() && !choice.calls.is_empty()).then(|| {
         let calls = choice.calls.into_iter().map(|call| {
             json!({
                 "id": call.id,
@@ -210,32 +239,33 @@ fn whole_choice(index: usize, choice: WholeChoice, shape: Shape) -> Value {
                 "function": {"name": call.name, "arguments": call.arguments},
             })
         });
-        message["tool_calls"] = calls.collect();
-    }
-    if !choice.server_calls.is_empty() {
-        message["server_tool_calls"] = json!(
-            choice
-                .server_calls
-                .iter()
-                .map(ServerCallBody::from)
-                .collect::<Vec<_>>()
-        );
-    }
+        calls.collect()
+    });
+    let server_tool_calls = (!choice.server_calls.is_empty()).then(|| {
+        let calls = choice.server_calls.iter().map(ServerCallBody::from);
+        json!(calls.collect::<Vec<_>>())
+    });
     let logprobs = shape.logprobs.then(|| {
         let content: Vec<_> = choice.logprobs.iter().map(logprob_body).collect();
         json!({"content": content, "refusal": null})
     });
     let finish = choice.finish.unwrap_or(FinishReason::Stop);
-    let mut body = json!({
-        "index": index,
-        "message": message,
-        "logprobs": logprobs,
-        "finish_reason": finish_name(finish, shape.legacy_functions),
-    });
-    if shape.token_ids {
-        body["token_ids"] = json!(choice.tokens);
+    ChoiceBody {
+        index,
+        message: MessageBody {
+            role: "assistant",
+            refusal: None,
+            content: content.then_some(choice.content),
+            reasoning: reasoning.clone(),
+            reasoning_content: reasoning,
+            function_call,
+            tool_calls,
+            server_tool_calls,
+        },
+        logprobs,
+        finish_reason: finish_name(finish, shape.legacy_functions),
+        token_ids: shape.token_ids.then_some(choice.tokens),
     }
-    body
 }
 
 /// A call of a tool that the server has run. OpenAI has no such field; its clients pass on fields that

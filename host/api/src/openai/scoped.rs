@@ -12,7 +12,7 @@ use mortise_service::{ServedModel, ServiceError};
 use serde_json::{Value, json};
 
 use super::props::{props_body, slots_body};
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::problem::problem_of;
 use crate::receive::wait_limits;
 use crate::state::ApiState;
@@ -77,7 +77,7 @@ async fn answer(
         })
     };
     let (name, admission) = limits.bound(loading).await?;
-    context.record.answers(&name);
+    record_admitted(context, &name, &admission);
     let model = state.service.model(&name).map_err(problem_of)?;
     let mut response = json_response(StatusCode::OK, &body(&model)?);
     append_headers(response.headers_mut(), &admission.allowance().headers);

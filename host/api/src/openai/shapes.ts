@@ -210,6 +210,8 @@ type RenderedPrompt = {
   count: integer;
   max_model_len: integer | null;
   stop: string[];
+  /** The component that rendered it, with its time; an extension. */
+  template: { plugin: string | null; version: string | null; microseconds: integer } | null;
 };
 
 type ParsedText = {
@@ -240,3 +242,12 @@ type Slot = {
 
 type DeletedModel = { id: string; object: "model"; deleted: true };
 type ModelHealth = { status: "ok" };
+
+type Sums = {
+  total_requests: integer;
+  total_prompt_tokens: integer;
+  total_completion_tokens: integer;
+};
+
+/** Requests and tokens of the caller since the start, of all models that it may use and of each. */
+type CallersSums = Sums & { uptime_seconds: integer; models: { [name: string]: Sums } };

@@ -12,7 +12,7 @@ use mortise_service::{Event, Usage};
 use mortise_store::{Change, Filter, Item, Key, Kind, Listing, Record, Store};
 use serde_json::{Map, Value, json};
 
-use super::reply::ChatWhole;
+use super::reply::{ChatBody, ChatWhole};
 use super::{CHAT, COMPLETION, COMPLETION_MESSAGES};
 use crate::hints;
 use crate::ids::now;
@@ -72,13 +72,13 @@ impl Keep {
     }
 
     /// Write a completion.
-    pub(super) async fn write(self, completion: &Value) -> Result<(), Problem> {
-        let id = completion["id"].as_str().unwrap_or_default();
-        let mut body = completion.clone();
+    pub(super) async fn write(self, completion: &ChatBody) -> Result<(), Problem> {
+        let id = completion.id.as_str();
+        let mut body = json!(completion);
         body["metadata"] = self.asked.metadata;
         let record = Record {
             key: Key::new(&self.owner, Kind::ChatCompletion, id),
-            created: completion["created"].as_i64().unwrap_or_default(),
+            created: i64::try_from(completion.created).unwrap_or(i64::MAX),
             expires: self.expires,
             open: false,
             body: body.to_string().into_bytes(),
@@ -104,7 +104,7 @@ pub(super) struct Kept<W> {
     pub(super) writer: W,
     pub(super) whole: Option<ChatWhole>,
     pub(super) keep: Option<Keep>,
-    pub(super) completion: Option<Value>,
+    pub(super) completion: Option<ChatBody>,
 }
 
 impl<W: StreamWriter> StreamWriter for Kept<W> {

@@ -8,13 +8,13 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, json_response};
-use mortise_service::{EncodedPrompt, Request};
+use mortise_service::{EncodedPrompt, Request, TemplateUse};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::chat::{self, ChatCall};
 use super::{DETOKENIZE, RENDER, TOKENIZE, TOKENIZE_V1, read};
-use crate::call::call_of;
+use crate::call::{call_of, record_admitted};
 use crate::fields::{FieldPath, FieldReader, Fields, TokenId, missing};
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
@@ -194,7 +194,7 @@ async fn text(
         encoded.map_err(problem_of)
     };
     let prompt = limits.bound(encoding).await?;
-    context.record.answers(&prompt.model);
+    record_admitted(context, &prompt.model, &prompt.admission);
     Ok((prompt, options, ignored))
 }
 
@@ -217,7 +217,7 @@ pub(super) async fn detokenize(
         decoded.map_err(problem_of)
     };
     let decoded = limits.bound(decoding).await?;
-    context.record.answers(&decoded.model);
+    record_admitted(&context, &decoded.model, &decoded.admission);
     let mut response = json_response(StatusCode::OK, &json!({"prompt": decoded.text}));
     add_headers(
         &mut response,
@@ -242,6 +242,17 @@ pub(super) async fn render(
         "count": prompt.ids.len(),
         "max_model_len": prompt.context_length,
         "stop": prompt.stop,
+        "template": prompt.template.as_ref().map(template),
     });
     Ok(answer(&body, &prompt, &ignored))
+}
+
+/// The chat template that rendered a prompt, and its time; an extension.
+fn template(of: &TemplateUse) -> Value {
+    let component = of.component.as_ref();
+    json!({
+        "plugin": component.map(|component| &component.name),
+        "version": component.map(|component| &component.version),
+        "microseconds": u64::try_from(of.time.as_micros()).unwrap_or(u64::MAX),
+    })
 }

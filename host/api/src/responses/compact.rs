@@ -182,6 +182,7 @@ fn fields(
         prompt: Prompt::Chat(ChatPrompt {
             conversation: conversation(instructions, &asked, own + 1)?,
             arguments: TemplateArguments::default(),
+            template: None,
             end: PromptEnd::AssistantTurn,
         }),
         ..RequestFields::default()

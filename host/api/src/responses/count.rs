@@ -44,6 +44,7 @@ pub(super) async fn input_tokens(
     fields.prompt = Prompt::Chat(ChatPrompt {
         conversation: conversation(call.instructions.as_deref(), &items, own)?,
         arguments: call.arguments,
+        template: call.template,
         end: PromptEnd::AssistantTurn,
     });
     context.record.asked(&fields.model, false);

@@ -122,6 +122,7 @@ async fn answer(
         fields.prompt = Prompt::Chat(ChatPrompt {
             conversation,
             arguments: call.arguments.clone(),
+            template: call.template.clone(),
             end: PromptEnd::AssistantTurn,
         });
         let memory = reserved.take().unwrap_or_else(|| nothing(state, context));

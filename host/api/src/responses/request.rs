@@ -2,8 +2,8 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    BeamFields, ContentConstraint, EarlyStopping, GrammarSource, RequestFields, TemplateArguments,
-    ToolName,
+    BeamFields, ChosenTemplate, ContentConstraint, EarlyStopping, GrammarSource, RequestFields,
+    TemplateArguments, ToolName,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -16,6 +16,7 @@ use crate::fields::{
     FieldPath, FieldReader, Fields, Texts, missing, refused_fields, words, wrong_type,
 };
 use crate::ids::Ids;
+use crate::labels;
 use crate::unsupported::Unsupported;
 
 /// Values of `include`. Of what tools that are not here would give, there is nothing to include.
@@ -37,6 +38,8 @@ pub(super) struct ResponseCall {
     pub(super) fields: RequestFields,
     /// Arguments of the chat template.
     pub(super) arguments: TemplateArguments,
+    /// Chat template that the request chooses.
+    pub(super) template: Option<ChosenTemplate>,
     pub(super) instructions: Option<String>,
     /// Items of the request itself, with ids.
     pub(super) input: Vec<Value>,
@@ -120,6 +123,7 @@ struct Further {
     response_format: Option<Value>,
     metrics: Option<bool>,
     server_tools: Option<Texts>,
+    chat_template: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,
     top_k: Option<u32>,
     min_p: Option<f64>,
@@ -246,6 +250,7 @@ pub(super) fn parse(
     let further: Further = reader.read()?;
     reader.read::<Refused>()?.refuse(&mut reader)?;
     let mut fields = fields(&basics, &further)?;
+    labels::write(echoed.get("metadata"), &mut fields)?;
     let server_tools = further.server_tools.clone().unwrap_or_default();
     let choice = basics.tool_choice.as_ref();
     let file_search = tools::write(
@@ -271,6 +276,7 @@ pub(super) fn parse(
         echo: echo(&basics, &echoed, &fields),
         file_search,
         arguments,
+        template: ChosenTemplate::of("chat_template", further.chat_template.clone()),
         input: input(&basics, &further, ids)?,
         previous: basics.previous_response_id.clone(),
         conversation: conversation(&basics)?,
@@ -455,10 +461,16 @@ fn arguments(basics: &Basics, further: &Further) -> Result<TemplateArguments, Pr
     } else if further.source_lang_code.is_some() {
         return Err(missing(&FieldPath::from("target_lang_code")));
     }
-    TemplateArguments::new(arguments).map_err(|error| {
+    let arguments = TemplateArguments::new(arguments).map_err(|error| {
         let path = FieldPath::from("chat_template_kwargs").key(&error.name);
         Problem::invalid(path.to_string(), error.problem)
-    })
+    })?;
+    let effort = basics.reasoning.as_ref().and_then(|it| it.effort);
+    let asked = match further.thinking {
+        None | Some(Thinking::Default) => effort.map(|effort| effort != Effort::None),
+        Some(thinking) => Some(thinking == Thinking::Enabled),
+    };
+    Ok(arguments.thinking(asked))
 }
 
 /// The constraint of `text.format`, or of the older `response_format`.

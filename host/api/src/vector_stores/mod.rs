@@ -1,5 +1,6 @@
 //! OpenAI's vector stores: collections of files in which callers search by meaning and by words.
 
+mod all;
 mod contract;
 mod files;
 mod reembed;
@@ -14,6 +15,8 @@ use mortise_http::{Api, Conventions, Dialect};
 
 use crate::collections::Collections;
 use crate::openai_error::error_body;
+
+pub use self::all::{AllCollections, Question};
 
 const STORES: &str = "/v1/vector_stores";
 const STORE: &str = "/v1/vector_stores/{id}";

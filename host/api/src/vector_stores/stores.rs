@@ -15,8 +15,8 @@ use super::files::{Attached, begin};
 use super::request::{Asked, asked, may_embed};
 use super::{STORE, STORES};
 use crate::collections::{
-    Asker, Collection, Collections, Retrieval, change, chunking_of, collection, collections as all,
-    embedder_of, members, room_for_documents,
+    Asker, Collection, Collections, Member, Retrieval, change, chunking_of, collection,
+    collections as all, embedder_of, members, room_for_documents,
 };
 use crate::fields::{FieldReader, Fields};
 use crate::ids::{Ids, now};
@@ -251,34 +251,62 @@ fn no_expiry(given: Option<&Value>, reader: &mut FieldReader) -> Result<(), Prob
     }
 }
 
+/// Files of a collection by their status, with what they take.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts {
+    in_progress: u64,
+    completed: u64,
+    failed: u64,
+    total: u64,
+    bytes: u64,
+    /// Chunks that are stored.
+    pub(super) chunks: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, member: &Member) {
+        match member.status() {
+            "in_progress" => self.in_progress += 1,
+            "completed" => self.completed += 1,
+            _ => self.failed += 1,
+        }
+        self.total += 1;
+        self.bytes += member.object["usage_bytes"].as_u64().unwrap_or(0);
+        let done = member.object["progress"]["chunks_done"].as_u64();
+        self.chunks += done.unwrap_or(0);
+    }
+
+    /// The object of a collection with these numbers.
+    pub(super) fn shown(&self, of: &Collection) -> Value {
+        let mut object = of.object.clone();
+        object["usage_bytes"] = json!(self.bytes);
+        object["file_counts"] = json!({
+            "in_progress": self.in_progress,
+            "completed": self.completed,
+            "failed": self.failed,
+            "cancelled": 0,
+            "total": self.total,
+        });
+        object["status"] = json!(match self.in_progress {
+            0 => "completed",
+            _ => "in_progress",
+        });
+        object
+    }
+}
+
 /// A collection as clients see it, with the numbers of its files.
 pub(super) async fn shown(
     collections: &Arc<Collections>,
     of: &Collection,
 ) -> Result<Value, Problem> {
-    let mut counts =
-        json!({"in_progress": 0, "completed": 0, "failed": 0, "cancelled": 0, "total": 0});
-    let (mut bytes, mut after) = (0, None);
+    let (mut counts, mut after) = (Counts::default(), None);
     loop {
         let some = members(&collections.api, &of.space(), after, 500, true).await?;
-        for member in &some.entries {
-            for name in [member.status(), "total"] {
-                counts[name] = json!(counts[name].as_u64().unwrap_or(0) + 1);
-            }
-            bytes += member.object["usage_bytes"].as_u64().unwrap_or(0);
-        }
-        after = some.entries.last().map(crate::collections::Member::file);
+        some.entries.iter().for_each(|member| counts.add(member));
+        after = some.entries.last().map(Member::file);
         if !some.more {
-            break;
+            return Ok(counts.shown(of));
         }
     }
-    let status = match counts["in_progress"] == 0 {
-        true => "completed",
-        false => "in_progress",
-    };
-    let mut object = of.object.clone();
-    object["usage_bytes"] = json!(bytes);
-    object["file_counts"] = counts;
-    object["status"] = json!(status);
-    Ok(object)
 }

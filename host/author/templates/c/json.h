@@ -152,8 +152,8 @@ static inline char *json_string(const char *value, const char *end) {
     if (high && last - at > 7 && at[1] == '\\' && at[2] == 'u') {
       code = 0x10000 + ((code - 0xD800) << 10) + ((json_hex(at + 3) - 0xDC00) & 0x3FF);
       at += 6;
-    } else if (code >= 0xD800 && code < 0xE000) {
-      code = 0xFFFD; /* half of a pair */
+    } else if ((code >= 0xD800 && code < 0xE000) || code == 0) {
+      code = 0xFFFD; /* half of a pair, or what would end the text */
     }
     out = json_utf8(out, code);
   }

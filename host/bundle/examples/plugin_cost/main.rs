@@ -1,8 +1,9 @@
 //! Cost of the default plugins; `docs/plugins/cost.md` has figures.
 //!
 //! ```sh
-//! cargo run --release --workspace --example plugin_cost            # both tables
-//! cargo run --release --workspace --example plugin_cost masks      # or `requests`
+//! cargo build --release --workspace --example plugin_cost
+//! target/release/examples/plugin_cost            # both tables
+//! target/release/examples/plugin_cost masks      # or `requests`
 //! ```
 
 use std::error::Error;

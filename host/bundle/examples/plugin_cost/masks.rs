@@ -19,6 +19,9 @@ use crate::corpus::{Named, Walk, demo, large, walks};
 
 const WALKS: usize = 8;
 
+/// Instances that are begun.
+const INSTANCES: usize = 200;
+
 /// How often the same is compiled.
 const COMPILATIONS: usize = 50;
 
@@ -30,10 +33,29 @@ pub(crate) async fn measure() -> Result<(), Box<dyn Error>> {
     let mut others = Vec::new();
     for named in [demo(), large(128_256)] {
         let begun = Instant::now();
-        let grammar = bind(&named).await?;
+        let limits = Limits {
+            keep_prepared_from_us: 0,
+            ..Limits::for_kind(Kind::Grammar)
+        };
+        let (host, grammar) = bind(&named, limits).await?;
         others.push((
             format!("{}: an instance", named.name),
             Times(vec![begun.elapsed()]),
+        ));
+        others.push((
+            format!("{}: its memory, kept", named.name),
+            Times(vec![until_kept(&host, begun).await]),
+        ));
+        others.push((
+            format!("{}: sixteen grammars at once", named.name),
+            Times(vec![burst(&grammar).await?]),
+        ));
+        others.push((
+            format!(
+                "{}: a compilation on an instance with that memory",
+                named.name
+            ),
+            begin_with_kept(&named).await?,
         ));
         walk_all(&grammar, &named).await?;
         for (what, times) in compile(&grammar).await? {
@@ -47,15 +69,65 @@ pub(crate) async fn measure() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn bind(named: &Named) -> Result<Grammar, Box<dyn Error>> {
+async fn bind(named: &Named, limits: Limits) -> Result<(PluginHost, Grammar), Box<dyn Error>> {
     let host = PluginHost::new(HostConfig::default())?;
     let component = crate::default_plugin(&host, Kind::Grammar)?;
     let binding = Binding {
         vocabulary: Some(Arc::new(named.vocabulary.clone())),
-        limits: Limits::for_kind(Kind::Grammar),
+        limits,
         ..Binding::default()
     };
-    Ok(Grammar::bind(&host, &component, binding).await?)
+    let grammar = Grammar::bind(&host, &component, binding).await?;
+    Ok((host, grammar))
+}
+
+/// Time since `begun` at which further instances begin with the memory of a prepared one.
+async fn until_kept(host: &PluginHost, begun: Instant) -> Duration {
+    while host.stats().iter().all(|stats| stats.image_bytes == 0) {
+        tokio::time::sleep(Duration::from_micros(100)).await;
+    }
+    begun.elapsed()
+}
+
+/// Time in which sixteen requests that come at once have their grammars compiled, each on an instance of its own.
+async fn burst(grammar: &Grammar) -> Result<Duration, Box<dyn Error>> {
+    let begun = Instant::now();
+    let compiling = (0..16).map(|_| {
+        let grammar = grammar.clone();
+        tokio::spawn(async move {
+            let context = CallContext::new("cost");
+            grammar.compile(&context, &GrammarSource::JsonObject).await
+        })
+    });
+    let mut matchers = Vec::new();
+    for compiled in compiling.collect::<Vec<_>>() {
+        matchers.push(compiled.await??);
+    }
+    Ok(begun.elapsed())
+}
+
+/// Times of a compilation, each on an instance of its own that begins with a kept memory.
+async fn begin_with_kept(named: &Named) -> Result<Times, Box<dyn Error>> {
+    let limits = Limits {
+        recycle_after_uses: 1,
+        keep_prepared_from_us: 0,
+        ..Limits::for_kind(Kind::Grammar)
+    };
+    let (host, grammar) = bind(named, limits).await?;
+    until_kept(&host, Instant::now()).await;
+    let context = CallContext::new("cost");
+    let source = GrammarSource::Regex("yes|no".to_owned());
+    let mut times = Vec::new();
+    for _ in 0..=INSTANCES {
+        let begun = Instant::now();
+        let matcher = grammar.compile(&context, &source).await?;
+        times.push(begun.elapsed());
+        drop(matcher);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    // The first one was prepared.
+    times.remove(0);
+    Ok(Times(times))
 }
 
 async fn walk_all(grammar: &Grammar, named: &Named) -> Result<(), Box<dyn Error>> {

@@ -45,7 +45,9 @@ pub(crate) fn plugin(path: &Path) -> anyhow::Result<Value> {
         "built_against": component.built_against(),
         "digest": component.digest(),
         "bytes": component.bytes(),
+        "exports": component.exports(),
         "imports": component.imports(),
+        "prepared_anew": component.prepared_anew(),
         "settings_schema": component.settings_schema().map(section),
         "serves": component.serves().map(section),
     }))

@@ -82,6 +82,7 @@ impl Simulation {
             sequences,
             tokens: sequences + random.random_range(0..20),
             per_tenant: 0,
+            idle_tenant_s: 0,
         };
         let blocks = random.random_range(3..28);
         let caching = random.random_range(0..5) > 0;

@@ -6,6 +6,7 @@ use super::{Arrival, Scheduler, SequenceId, StepLimits};
 use crate::block_pool::{BlockPool, Salt};
 use crate::fair_queue::Share;
 
+mod tenants;
 mod yielding;
 
 const BLOCK_TOKENS: usize = 4;
@@ -15,6 +16,7 @@ fn scheduler(sequences: usize, tokens: usize, blocks: usize) -> Scheduler {
         sequences,
         tokens,
         per_tenant: 0,
+        idle_tenant_s: 0,
     };
     Scheduler::new(limits, BlockPool::new(blocks, BLOCK_TOKENS, true))
 }

@@ -6,8 +6,13 @@ mod notation;
 mod page;
 mod pages;
 
+use std::pin::Pin;
+use std::sync::Arc;
+
 use axum::Router;
+use axum::extract::Request;
 use axum::handler::Handler;
+use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use serde_json::{Value, json};
 
@@ -248,6 +253,27 @@ impl Operation {
     }
 }
 
+/// The future of a handler that is a function, as axum has it.
+type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// A handler of any type. The services that the router makes of a handler are compiled once for all of these, and
+/// not once for each function.
+struct ErasedHandler<S>(Arc<dyn Fn(Request, S) -> Answering + Send + Sync>);
+
+impl<S> Clone for ErasedHandler<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: 'static> Handler<(), S> for ErasedHandler<S> {
+    type Future = Answering;
+
+    fn call(self, request: Request, state: S) -> Answering {
+        (self.0)(request, state)
+    }
+}
+
 /// Routes with their operations.
 pub struct Routes<S> {
     router: Router<S>,
@@ -272,7 +298,16 @@ impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
 impl<S: Clone + Send + Sync + 'static> Routes<S> {
     /// The same with an operation and its handler.
     #[must_use]
-    pub fn on<T: 'static>(mut self, operation: Operation, handler: impl Handler<T, S>) -> Self {
+    pub fn on<T: 'static>(
+        self,
+        operation: Operation,
+        handler: impl Handler<T, S, Future = Answering>,
+    ) -> Self {
+        let call = move |request, state| handler.clone().call(request, state);
+        self.on_erased(operation, ErasedHandler(Arc::new(call)))
+    }
+
+    fn on_erased(mut self, operation: Operation, handler: ErasedHandler<S>) -> Self {
         let filter = operation.method.filter();
         self.router = self.router.route(operation.path, on(filter, handler));
         self.operations.push(operation);

@@ -273,7 +273,7 @@ impl Library {
     pub fn pull(self: &Arc<Self>, reference: &str) -> Result<PullStatus, LibraryError> {
         let reference: ModelReference = reference.parse()?;
         let name = reference.to_string();
-        let known = self.entries.get(&name);
+        let known = self.entry(&name);
         if known.is_none_or(|entry| entry.source != Source::Pull) {
             self.check_free(&name)?;
         }
@@ -334,6 +334,7 @@ impl Library {
         drop(turn);
         match brought {
             Ok(()) => {
+                self.copy_soon(pull.reference.to_string());
                 self.list_anew().await;
                 tracing::info!(model = %pull.reference, "a model was pulled");
                 pull.enter(PullState::Completed, None);

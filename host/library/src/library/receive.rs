@@ -193,6 +193,7 @@ impl Receiving {
         let kept = Arc::clone(&library);
         let entry = blocking(move || kept.keep(&folder, &id, &files, name, about)).await?;
         self.settled = true;
+        library.copy_soon(entry.name.clone());
         library.list_anew().await;
         Ok(entry)
     }

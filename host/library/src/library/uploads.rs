@@ -531,6 +531,7 @@ impl Appending {
         })
         .await?;
         let entry = entry?;
+        library.copy_soon(entry.name.clone());
         library.list_anew().await;
         Ok((status, Some(entry)))
     }

@@ -1,19 +1,24 @@
 //! Encoders of the BERT family: texts to vectors, and pairs of texts to scores.
 
 mod head;
+mod modern;
+mod modern_spec;
 mod spec;
 
 use mortise_kernels::full_attention::full_attention;
 use mortise_kernels::gelu::gelu_in_place;
 use mortise_kernels::layer_norm::layer_norm_in_place;
 
+pub(crate) use modern::ModernEncoder;
+pub(crate) use modern_spec::ModernSpec;
+pub(crate) use spec::check_labels;
 pub use spec::{EncoderFamily, EncoderSpec};
 
 use self::head::Head;
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
-use crate::linear::{Linear, Table};
+use crate::linear::{Linear, Residual, Table};
 use crate::pooling::PoolingSpec;
 use crate::weights::WeightPrecision;
 
@@ -208,7 +213,7 @@ impl Encoder {
     /// Rows of all tokens behind the last layer, text after text.
     fn rows(&self, texts: &[EncoderText<'_>]) -> Result<Vec<f32>, InputError> {
         for text in texts {
-            self.check(text.tokens)?;
+            check(text.tokens, self.spec.context, self.spec.vocabulary)?;
         }
         let lengths: Vec<usize> = texts.iter().map(|text| text.tokens.len()).collect();
         let tokens: Vec<u32> = texts.iter().flat_map(|text| text.tokens).copied().collect();
@@ -232,39 +237,38 @@ impl Encoder {
         Ok(hidden)
     }
 
-    fn check(&self, text: &[u32]) -> Result<(), InputError> {
-        if text.is_empty() || text.len() > self.spec.context {
-            return Err(InputError::Context {
-                tokens: text.len(),
-                context: self.spec.context,
-            });
-        }
-        let unknown = |token: &&u32| **token as usize >= self.spec.vocabulary;
-        match text.iter().find(unknown) {
-            None => Ok(()),
-            Some(&token) => Err(InputError::Token {
-                token,
-                vocabulary: self.spec.vocabulary,
-            }),
-        }
-    }
-
     fn forward(&self, layer: &EncoderLayer, lengths: &[usize], hidden: &mut [f32]) {
         let (heads, head_dim) = (self.spec.heads, self.spec.hidden / self.spec.heads);
         let qkv = layer.qkv.apply(hidden);
         let mut attended = vec![0.0; hidden.len()];
-        full_attention(&qkv, lengths, heads, head_dim, &mut attended);
-        add(hidden, &layer.attention_output.apply(&attended));
+        full_attention(&qkv, lengths, heads, head_dim, None, &mut attended);
+        layer.attention_output.add(attended, plain(hidden));
         self.normalise(hidden, &layer.attention_norm);
         let mut wide = layer.up.apply(hidden);
         gelu_in_place(&mut wide);
-        add(hidden, &layer.down.apply(&wide));
+        layer.down.add(wide, plain(hidden));
         self.normalise(hidden, &layer.output_norm);
     }
 
     fn normalise(&self, rows: &mut [f32], norm: &Norm) {
         layer_norm_in_place(rows, &norm.weight, &norm.bias, self.spec.norm_epsilon);
     }
+}
+
+/// Refuse a text of no tokens, of too many, or with one that the model does not know.
+fn check(text: &[u32], context: usize, vocabulary: usize) -> Result<(), InputError> {
+    if text.is_empty() || text.len() > context {
+        let tokens = text.len();
+        return Err(InputError::Context { tokens, context });
+    }
+    match text.iter().find(|token| **token as usize >= vocabulary) {
+        None => Ok(()),
+        Some(&token) => Err(InputError::Token { token, vocabulary }),
+    }
+}
+
+fn plain(rows: &mut [f32]) -> Residual<'_> {
+    Residual { rows, scale: 1.0 }
 }
 
 fn add(to: &mut [f32], what: &[f32]) {

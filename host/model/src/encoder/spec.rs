@@ -7,7 +7,7 @@ use crate::limits::{
     ENCODER_CONTEXT_MAX, ENCODER_HIDDEN_MAX, ENCODER_INTERMEDIATE_MAX, ENCODER_LAYERS_MAX,
     ENCODER_SEGMENTS_MAX, VOCABULARY_MAX,
 };
-use crate::pooling::{Pooling, PoolingSpec};
+use crate::pooling::{Pooling, PoolingSpec, pools_by_head};
 
 /// Classes in `config.json`, with their families, and whether a head scores pairs of texts.
 const CLASSES: [(&str, EncoderFamily, bool); 8] = [
@@ -72,16 +72,12 @@ pub struct EncoderSpec {
 impl EncoderSpec {
     /// True if a folder holds such a model without a head: it makes vectors.
     pub fn describes(folder: &ModelFolder) -> Result<bool, ModelError> {
-        let config = Fields::read(folder, CONFIG_FILE)?;
-        let class = config.and_then(|config| class(&config));
-        Ok(class.is_some_and(|(_, ranks)| !ranks))
+        Ok(ranks(folder)? == Some(false))
     }
 
     /// True if a folder holds such a model with a head that scores pairs of texts.
     pub fn describes_ranker(folder: &ModelFolder) -> Result<bool, ModelError> {
-        let config = Fields::read(folder, CONFIG_FILE)?;
-        let class = config.and_then(|config| class(&config));
-        Ok(class.is_some_and(|(_, ranks)| ranks))
+        Ok(ranks(folder)? == Some(true))
     }
 
     /// Read and check the configuration.
@@ -92,9 +88,12 @@ impl EncoderSpec {
             let known = CLASSES.map(|(name, ..)| name).join(", ");
             return Err(config.wrong("architectures", format!("must begin with one of {known}")));
         };
-        if ranks {
+        let in_gguf = folder.gguf().is_some();
+        // A GGUF file says it by another field, and its head's shape is checked when it is read.
+        if ranks && !in_gguf {
             check_labels(&config)?;
         }
+        let ranks = ranks || (in_gguf && pools_by_head(&config)?);
         for (field, supported) in [
             ("hidden_act", "gelu"),
             ("position_embedding_type", "absolute"),
@@ -143,6 +142,18 @@ impl EncoderSpec {
     }
 }
 
+/// Whether the model of a folder ranks; `None` if it is no encoder.
+fn ranks(folder: &ModelFolder) -> Result<Option<bool>, ModelError> {
+    let Some(config) = Fields::read(folder, CONFIG_FILE)? else {
+        return Ok(None);
+    };
+    let Some((_, ranks)) = class(&config) else {
+        return Ok(None);
+    };
+    let in_gguf = folder.gguf().is_some();
+    Ok(Some(ranks || (in_gguf && pools_by_head(&config)?)))
+}
+
 /// The class, if it is that of an encoder: its family, and whether it ranks.
 fn class(config: &Fields) -> Option<(EncoderFamily, bool)> {
     let first = config.get("architectures")?.get(0)?.as_str()?;
@@ -151,7 +162,7 @@ fn class(config: &Fields) -> Option<(EncoderFamily, bool)> {
 }
 
 /// Refuse a head with more or fewer than one label.
-fn check_labels(config: &Fields) -> Result<(), ModelError> {
+pub(crate) fn check_labels(config: &Fields) -> Result<(), ModelError> {
     const LABELS: &str = "id2label";
     let labels = config.get(LABELS).and_then(|labels| labels.as_object());
     match labels.map(|labels| labels.len()) {

@@ -3,6 +3,9 @@
 use crate::names::{self, TensorNames};
 use crate::spec::QkNorm;
 
+/// End of the name of a class with a head for labels.
+const LABELLED: &str = "ForSequenceClassification";
+
 /// A family of decoders, by the name of its class in `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -44,6 +47,11 @@ impl Architecture {
         self.family().class
     }
 
+    /// True if a class is that of a family's models with a head for labels: `LlamaForSequenceClassification` and so on.
+    pub(crate) fn scores(class: &str) -> bool {
+        class.ends_with(LABELLED) && Self::all().any(|known| known.family().is_called(class))
+    }
+
     pub(crate) fn family(self) -> &'static Family {
         let found = FAMILIES.iter().find(|family| family.architecture == self);
         found.unwrap_or(&FAMILIES[0])
@@ -51,12 +59,12 @@ impl Architecture {
 }
 
 impl Family {
-    /// Whether this is the class of its models, with a head, without one, or of those that also see.
+    /// Whether this is the class of its models, with a head for tokens or for labels, without one, or of those that also see.
     pub(crate) fn is_called(&self, class: &str) -> bool {
-        let headless = class.strip_suffix("Model");
+        let other = class.strip_suffix("Model").or(class.strip_suffix(LABELLED));
         self.class == class
             || self.seeing_class == Some(class)
-            || headless.is_some_and(|name| self.class.strip_suffix("ForCausalLM") == Some(name))
+            || other.is_some_and(|name| self.class.strip_suffix("ForCausalLM") == Some(name))
     }
 }
 

@@ -182,7 +182,7 @@ fn feature_b8_the_hub_cache_gives_the_main_branch_of_each_repository() {
 }
 
 #[test]
-fn feature_b8_manifests_of_llama_cpp_name_files_and_broken_ones_do_no_harm() {
+fn feature_b8_b10_manifests_of_llama_cpp_name_files_and_broken_ones_do_no_harm() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = folder.path();
     for file in [

@@ -78,6 +78,8 @@ pub struct LifecycleConfig {
     pub idle_check: Duration,
     /// Requests may say how long a model stays loaded after them.
     pub keep_alive: bool,
+    /// Callers of streams are told of the loads that they wait for.
+    pub swap_notices: bool,
 }
 
 impl Default for LifecycleConfig {
@@ -88,6 +90,7 @@ impl Default for LifecycleConfig {
             idle_timeout: None,
             idle_check: Duration::from_secs(30),
             keep_alive: false,
+            swap_notices: false,
         }
     }
 }

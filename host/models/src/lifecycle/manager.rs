@@ -132,6 +132,11 @@ impl ModelManager {
         self.events.listen()
     }
 
+    /// The same, if callers are to hear of the loads that they wait for.
+    pub fn swap_notices(&self) -> Option<broadcast::Receiver<ModelEvent>> {
+        self.config.swap_notices.then(|| self.listen())
+    }
+
     /// All models, in the order of the configuration.
     pub fn known(&self) -> Vec<KnownModel> {
         let inner = self.lock();

@@ -104,7 +104,7 @@ impl LoadProgress {
     }
 
     /// A file of `total` bytes begins, of which `present` are there.
-    pub(crate) fn file(&self, file: &str, total: u64, present: u64) {
+    pub fn file(&self, file: &str, total: u64, present: u64) {
         self.change(|now| {
             *now = Progress {
                 stage: LoadStage::Downloading,
@@ -117,7 +117,7 @@ impl LoadProgress {
     }
 
     /// More bytes of the file came.
-    pub(crate) fn advance(&self, bytes: u64) {
+    pub fn advance(&self, bytes: u64) {
         self.change(|now| {
             let step = (now.bytes_total / STEPS).max(1);
             let before = now.bytes_done / step;

@@ -41,6 +41,7 @@ async fn collect(mut stream: OutputStream) -> (Vec<Delta>, FinishReason, Usage) 
     let mut deltas = Vec::new();
     loop {
         match stream.next().await.expect("an end") {
+            OutputEvent::Begun => {}
             OutputEvent::Delta { delta, .. } => deltas.push(delta),
             OutputEvent::Finished { reason, usage } => {
                 return (deltas, reason, usage.expect("usage"));

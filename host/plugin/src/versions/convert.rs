@@ -70,6 +70,7 @@ pub(crate) fn rendered(output: template::Output) -> RenderedPrompt {
         segments: segments.collect(),
         stop: output.stop,
         opens_reasoning: output.opens_reasoning,
+        by: None,
     }
 }
 

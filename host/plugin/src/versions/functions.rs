@@ -62,6 +62,7 @@ impl Found {
         store: &'a mut Store<State>,
     ) -> wasmtime::Result<Functions<'a>> {
         let instance = self.pre.instantiate_async(&mut *store).await?;
+        store.data_mut().instance = Some(instance);
         Ok(Functions {
             found: self,
             instance,

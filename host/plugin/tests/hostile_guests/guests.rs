@@ -1,8 +1,9 @@
 //! The guests of `tests/guests`, built once for each test run.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use mortise_plugin::{
     Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, Deadlines,
@@ -12,9 +13,8 @@ use mortise_plugin::{
 
 /// Build a guest and read it. All guests share a target folder, hence one file name.
 fn build(feature: &str) -> Vec<u8> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let _alone = alone(&root);
     let target = Command::new(root.join("host/bundle/add-target")).output();
     let target = target.expect("run host/bundle/add-target");
     assert!(
@@ -47,6 +47,15 @@ fn build(feature: &str) -> Vec<u8> {
         String::from_utf8_lossy(&output.stderr)
     );
     std::fs::read(target.join("wasm32-wasip2/release/guests.wasm")).expect("the guest was built")
+}
+
+/// Lock on the guests, which other test programs build to the same file (`tests/support/src/example.rs`).
+fn alone(root: &Path) -> File {
+    let target = root.join("target/guests");
+    std::fs::create_dir_all(&target).expect("make a folder below target/");
+    let lock = File::create(target.join("guests.lock")).expect("make the lock of guests");
+    lock.lock().expect("lock the guests");
+    lock
 }
 
 /// The guest of all kinds, as bytes.
@@ -109,6 +118,8 @@ pub(crate) fn limits() -> Limits {
             failures: 0,
             ..BreakerLimits::default()
         },
+        // However long a preparation takes, every instance is prepared; `snapshots.rs` has the others.
+        keep_prepared_from_us: u64::MAX,
         ..Limits::default()
     }
 }

@@ -13,6 +13,7 @@ mod isolation;
 mod loading;
 mod observed;
 mod retriever;
+mod snapshots;
 mod swap;
 mod tools;
 mod versions;

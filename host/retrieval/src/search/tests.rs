@@ -190,7 +190,9 @@ fn rankings_are_those_of_the_reference() {
             query["text"].as_str().expect("a text"),
             numbers(&query["vector"]),
         );
-        let words = index.lexical.search(text, 10, |_| true);
+        let words = index
+            .lexical
+            .search(text, 10, std::slice::from_ref(&(0..rows.len())));
         for (name, found) in [
             ("words", words),
             ("meaning", rows_of(&index, text, &vector, weights(1.0, 0.0))),
@@ -215,6 +217,67 @@ fn rankings_are_those_of_the_reference() {
         }
     }
     assert!(compared > 300, "{compared}");
+}
+
+/// Documents, questions with their answers, and what `rank-bm25` fused with an exact search finds, by
+/// `tests/retrieval/measure_quality.py`.
+#[test]
+fn feature_e30_a_search_finds_no_fewer_answers_than_the_reference() {
+    let measured = include_str!("../../../../tests/retrieval/quality.json");
+    let measured: serde_json::Value = serde_json::from_str(measured).expect("JSON");
+    let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
+    let vector = |value: &serde_json::Value| -> Vec<f32> {
+        let numbers = list(&value["vector"]).into_iter();
+        numbers
+            .map(|number| number.as_f64().expect("a number") as f32)
+            .collect()
+    };
+    let text = |value: &serde_json::Value| value["text"].as_str().expect("a text").to_owned();
+    let rows = list(&measured["rows"]);
+    let vectors: Vec<Vec<f32>> = rows.iter().map(&vector).collect();
+    let mut index = Index::new(vectors[0].len());
+    let chunks = rows.iter().zip(&vectors).map(|(row, vector)| Chunk {
+        start: 0,
+        end: 0,
+        page: None,
+        vector: vector.clone(),
+        text: text(row),
+    });
+    index.add(document("all", 1), chunks);
+    let queries = list(&measured["queries"]);
+    let (mut ours, mut reference) = (0, 0);
+    for query in &queries {
+        let (text, asked, answer) = (text(query), vector(query), &query["answer"]);
+        let weights = |meaning, words| Weights { meaning, words };
+        let found = rows_of(&index, &text, &asked, weights(1.0, 1.0));
+        let best = found.iter().take(3);
+        ours += usize::from(best.map(|(row, _)| json!(row)).any(|row| row == *answer));
+        reference += usize::from(list(&query["both"]).contains(answer));
+        // The nearest are those of a search in all vectors.
+        let all = vectors.iter().zip(0u32..);
+        let all = all.map(|(vector, row)| {
+            let products = vector.iter().zip(&asked);
+            let sum: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            (row, sum)
+        });
+        let mut all: Vec<(u32, f64)> = all.collect();
+        all.sort_by(|one, other| other.1.total_cmp(&one.1));
+        let near = rows_of(&index, &text, &asked, weights(1.0, 0.0));
+        assert_eq!(near.len(), 10);
+        for ((_, score), (_, expected)) in near.iter().zip(&all) {
+            assert!(
+                (f64::from(*score) - expected.max(0.0)).abs() < 1e-5,
+                "{text}"
+            );
+        }
+    }
+    assert_eq!(queries.len(), 90);
+    assert!(reference > 80, "{reference}");
+    assert!(
+        ours >= reference,
+        "{ours} of {}, the reference {reference}",
+        queries.len()
+    );
 }
 
 fn expected_ties(ranking: &[serde_json::Value], score: f64) -> usize {

@@ -12,6 +12,7 @@ fn prompt(role: Role, end: PromptEnd) -> Prompt {
     Prompt::Chat(ChatPrompt {
         conversation: Conversation::new(vec![Message::text(role, "hi")]).expect("a conversation"),
         arguments: TemplateArguments::default(),
+        template: None,
         end,
     })
 }

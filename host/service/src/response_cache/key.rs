@@ -68,6 +68,9 @@ fn relevant(fields: &RequestFields) -> RequestFields {
         stream: false,
         fairness_key: None,
         waived_priority: 0,
+        labelled_priority: 0,
+        // Policies have decided by them already.
+        metadata: None,
         allow_remote: false,
         // Names of one model are one; the scope has it.
         model: String::new(),
@@ -99,8 +102,8 @@ pub(crate) fn likeness(scope: &Scope<'_>, fields: &RequestFields) -> Option<(Key
         return None;
     }
     let around = format!(
-        "{messages:?}{:?}{:?}{:?}",
-        last.name, chat.arguments, chat.end
+        "{messages:?}{:?}{:?}{:?}{:?}",
+        last.name, chat.arguments, chat.template, chat.end
     );
     fields.prompt = Prompt::default();
     Some((scope.digest("alike", &format!("{fields:?}{around}")), text))

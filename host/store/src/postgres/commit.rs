@@ -200,6 +200,24 @@ async fn lock(
     transaction.query_typed(sql, &all).await.map(drop)
 }
 
+/// A number for a key, which another key has by accident only.
+pub(super) fn number_of(key: &Key) -> i64 {
+    let mut hash = Sha256::new();
+    for part in [key.owner.as_bytes(), key.kind.name().as_bytes()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.update(key.id.as_bytes());
+    first_of(hash)
+}
+
+fn first_of(hash: Sha256) -> i64 {
+    let digest: [u8; 32] = hash.finalize().into();
+    digest
+        .first_chunk()
+        .map_or(0, |bytes| i64::from_le_bytes(*bytes))
+}
+
 /// The lock of an owner; of the server's own records, which belong to nobody who could wait, each has its own.
 fn lock_of(key: &Key) -> i64 {
     let mut hash = Sha256::new();
@@ -210,10 +228,7 @@ fn lock_of(key: &Key) -> i64 {
         hash.update([0]);
         hash.update(key.id.as_bytes());
     }
-    let digest: [u8; 32] = hash.finalize().into();
-    digest
-        .first_chunk()
-        .map_or(0, |bytes| i64::from_le_bytes(*bytes))
+    first_of(hash)
 }
 
 fn key_of(change: &Change) -> &Key {

@@ -5,6 +5,8 @@ mod commit;
 mod config;
 mod failure;
 mod hosts;
+mod passage_tables;
+mod passages;
 mod pool;
 mod query;
 mod schema;
@@ -29,6 +31,7 @@ use crate::store::{BoxFuture, Filter, Store};
 
 pub use self::check::check_database;
 pub use self::config::{DatabaseError, PostgresConfig};
+pub use self::passages::{Indexed, Occurrence, Passage, Passages, Place, Scope, Word};
 
 /// Time between two signs of life.
 const BEAT_EVERY: Duration = Duration::from_secs(3);
@@ -108,18 +111,26 @@ impl PostgresStore {
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let bounded = tokio::time::timeout(DATABASE_OPERATION_TIME, work);
-        let running = tokio::spawn(bounded);
-        Box::pin(async move {
-            match running.await {
-                Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(StoreError::Unavailable(
-                    "PostgreSQL does not answer in time".to_owned(),
-                )),
-                Err(_) => Err(StoreError::Unavailable("a statement broke off".to_owned())),
-            }
-        })
+        bounded(DATABASE_OPERATION_TIME, work)
     }
+}
+
+/// Do something that goes on if nobody waits for it, within a bound of time.
+fn bounded<T, F>(time: Duration, work: F) -> BoxFuture<'static, T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, StoreError>> + Send + 'static,
+{
+    let running = tokio::spawn(tokio::time::timeout(time, work));
+    Box::pin(async move {
+        match running.await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(StoreError::Unavailable(
+                "PostgreSQL does not answer in time".to_owned(),
+            )),
+            Err(_) => Err(StoreError::Unavailable("a statement broke off".to_owned())),
+        }
+    })
 }
 
 impl Drop for PostgresStore {
@@ -339,6 +350,15 @@ impl Store for PostgresStore {
             let host = inner.author.host;
             inner
                 .with(async |lent| hosts::unfinished(&lent.client, host, kind).await)
+                .await
+        })
+    }
+
+    fn owners(&self, kind: Kind) -> BoxFuture<'_, Vec<Arc<str>>> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move {
+            inner
+                .with(async |lent| query::owners(&lent.client, kind).await)
                 .await
         })
     }

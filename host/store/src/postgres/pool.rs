@@ -16,9 +16,10 @@ use crate::limits::MAX_DATABASE_CONNECTIONS;
 /// For so long after a connection could not be made, none is tried: a lost database makes nobody wait.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Settings of every connection. A server that does not wait for its disk would lose what it has acknowledged.
+/// Settings of every connection. A server that does not wait for its disk would lose what it has acknowledged. Compiling a
+/// statement takes longer than the statements do.
 const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
-     SET idle_in_transaction_session_timeout = '15s'; \
+     SET idle_in_transaction_session_timeout = '15s'; SET jit = off; \
      SELECT set_config('synchronous_commit', 'on', false) \
      WHERE current_setting('synchronous_commit') = 'off';";
 

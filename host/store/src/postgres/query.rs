@@ -22,7 +22,7 @@ const MAX_PIECES: i64 = 4096;
 
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-fn whole(number: usize) -> i64 {
+pub(super) fn whole(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
@@ -263,4 +263,19 @@ pub(super) async fn total(client: &Client) -> Result<u64, StoreError> {
     let sql = "SELECT coalesce(sum(bytes), 0)::bigint FROM mortise.usage";
     let row = client.query_typed_one(sql, &[]).await?;
     Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
+}
+
+/// Owners of records of a kind, in the order of their names.
+pub(super) async fn owners(client: &Client, kind: Kind) -> Result<Vec<Arc<str>>, StoreError> {
+    let (name, limit) = (kind.name(), whole(MAX_SCANNED));
+    let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&limit, Type::INT8)];
+    let sql = format!(
+        "SELECT owner FROM mortise.usage WHERE EXISTS (SELECT FROM mortise.records AS one
+         WHERE one.owner = usage.owner AND kind = $1 AND {THERE}) ORDER BY owner LIMIT $2"
+    );
+    let rows = client.query_typed(&sql, &parameters).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Arc::from(row.get::<_, String>(0)))
+        .collect())
 }

@@ -6,7 +6,7 @@ use super::failure::open_failure;
 use crate::error::OpenError;
 
 /// Held while tables are made or changed, so that hosts that start at once do it one after the other: `mort`.
-const MIGRATION_LOCK: i64 = 0x6d6f_7274;
+pub(super) const MIGRATION_LOCK: i64 = 0x6d6f_7274;
 
 /// The steps from each version to the next; a new step is appended, and none is ever changed.
 const MIGRATIONS: [&str; 1] = [VERSION_1];

@@ -166,6 +166,7 @@ mod tests {
             max_tokens: None,
             principal: None,
             tenant: None,
+            account: None,
             labels: None,
             user: None,
             answer: (status == 200).then(|| AnswerRecord {

@@ -32,7 +32,7 @@ type Field = fn(&EngineLoad) -> u64;
 const GAUGES: [(&str, &str, Field); 8] = [
     (
         "engine_circuit_open",
-        "1 while an engine of the model takes no requests, since it failed again and again or is stuck",
+        "1 while an engine of the model, or all of its upstreams, take no requests after failures, or the engine is stuck",
         |load| u64::from(load.circuit == CircuitState::Open),
     ),
     ("batch_size_decode", "Sequences in the batch", |load| {
@@ -67,7 +67,7 @@ const GAUGES: [(&str, &str, Field); 8] = [
 const COUNTERS: [(&str, &str, Field); 11] = [
     (
         "engine_circuit_opened",
-        "Times that an engine failed often enough in a row that requests were refused for a pause",
+        "Times that an engine or an upstream failed often enough in a row to be left alone for a pause",
         |load| load.circuit_opened,
     ),
     (

@@ -7,7 +7,7 @@ use mortise_models::{Listing, Model, ModelConfig};
 
 use super::*;
 
-fn access(route: &'static str) -> Access<'static> {
+pub(super) fn access(route: &'static str) -> Access<'static> {
     Access {
         id: "req_1",
         method: "POST",
@@ -20,6 +20,7 @@ fn access(route: &'static str) -> Access<'static> {
         max_tokens: None,
         principal: None,
         tenant: None,
+        account: None,
         labels: None,
         user: None,
         answer: None,

@@ -59,6 +59,9 @@ pub struct GgufVocabulary {
     pub chat_templates: Vec<(String, String)>,
 }
 
+/// `general.architecture` of encoders.
+const ENCODER: &str = "bert";
+
 /// The types of tokens.
 const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
@@ -183,15 +186,16 @@ impl GgufVocabulary {
     fn around(&self, bos: Option<u32>, eos: Option<u32>) -> Value {
         let mut single = Vec::new();
         let mut special = Map::new();
-        let mut token = |id: Option<u32>| {
+        let mut token = |id: Option<u32>, segment: u8| {
             let text = self.text(id)?;
             special.insert(
                 text.to_owned(),
                 json!({"id": text, "ids": [id], "tokens": [text]}),
             );
-            Some(json!({"SpecialToken": {"id": text, "type_id": 0}}))
+            Some(json!({"SpecialToken": {"id": text, "type_id": segment}}))
         };
-        let (bos, eos) = (token(bos), token(eos));
+        let behind_pair = [token(eos, 0), token(eos, 1)];
+        let (bos, eos) = (token(bos, 0), token(eos, 0));
         if bos.is_none() && eos.is_none() {
             return Value::Null;
         }
@@ -199,7 +203,21 @@ impl GgufVocabulary {
         single.push(json!({"Sequence": {"id": "A", "type_id": 0}}));
         single.extend(eos);
         let mut pair = single.clone();
-        pair.push(json!({"Sequence": {"id": "B", "type_id": 1}}));
+        let [of_first, of_second] = behind_pair;
+        let second = |segment: u8| json!({"Sequence": {"id": "B", "type_id": segment}});
+        match (self.architecture.as_str(), self.model.as_str()) {
+            (ENCODER, "bert") => {
+                pair.push(second(1));
+                pair.extend(of_second);
+            }
+            // RoBERTa and XLM-RoBERTa: two ends between the texts, and one segment.
+            (ENCODER, _) => {
+                pair.extend(of_first.clone());
+                pair.push(second(0));
+                pair.extend(of_first);
+            }
+            _ => pair.push(second(1)),
+        }
         json!({
             "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special,
         })

@@ -82,7 +82,7 @@ fn vocabulary(name: &str) -> GgufVocabulary {
 }
 
 #[test]
-fn hard_texts_give_the_ids_of_the_reference() {
+fn feature_p10_hard_texts_give_the_ids_of_the_reference() {
     let mut wrong = Vec::new();
     let mut checked = 0;
     for (name, vocabulary, cases) in entries() {

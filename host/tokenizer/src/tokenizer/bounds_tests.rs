@@ -84,7 +84,7 @@ fn runs() -> Vec<String> {
 }
 
 #[test]
-fn long_words_and_runs_equal_the_library() {
+fn feature_p10_long_words_and_runs_equal_the_library() {
     for (name, json) in all_kinds() {
         // Its unknown words are no error for WordLevel, but a control character is its control token.
         let (tokenizer, library) = (load(&json), oracle(&json));

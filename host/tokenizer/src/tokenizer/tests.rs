@@ -41,7 +41,7 @@ fn chat(user: &str) -> Vec<Segment<'_>> {
 }
 
 #[test]
-fn prompts_without_injection_equal_the_library() {
+fn feature_p10_prompts_without_injection_equal_the_library() {
     let users = [
         "hello world",
         "",
@@ -236,7 +236,7 @@ fn small_files_are_read() {
         tokenizer: json.as_bytes(),
         config: Some(config.as_bytes()),
         special_tokens_map: Some(map.as_bytes()),
-        chat_template: None,
+        ..TokenizerFiles::default()
     };
     let tokenizer = Tokenizer::load(files).expect("good files");
     assert_eq!(tokenizer.bos(), tokenizer.token_id("<|endoftext|>"));
@@ -263,6 +263,16 @@ fn small_files_are_read() {
     assert_eq!(
         Tokenizer::load(files).expect("good files").chat_template(),
         Some("J")
+    );
+    let files = TokenizerFiles {
+        further_templates: &[("tool_use", b"T")],
+        ..files
+    };
+    let tokenizer = Tokenizer::load(files).expect("good files");
+    let named = |name: &str, source: &str| (name.to_owned(), source.to_owned());
+    assert_eq!(
+        tokenizer.chat_templates(),
+        [named("default", "J"), named("tool_use", "T")]
     );
 }
 

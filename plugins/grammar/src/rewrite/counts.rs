@@ -2,12 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::facts::Document;
+use super::document::Document;
 use super::keywords::require;
-use super::negation::any_of;
+use super::negation::{Undecided, any_of};
+use super::{strings, unique};
+use crate::distinct::{self, DISTINCT, NAMES};
 
 /// Choices that one bound may become.
 const MAX_CHOICES: usize = 64;
+/// Names that are longer are as many as one likes.
+const LONG_NAMES: &str = r"^[\s\S]{32}";
 
 /// Replace `minProperties` and `maxProperties` where named members may be left out. The members that make the
 /// number up are named ones, so that some valid objects cannot be written.
@@ -39,10 +43,80 @@ pub(super) fn members(fields: &mut Map<String, Value>) {
     if let Some(most) = most.and_then(|most| most.checked_sub(required)) {
         if closed && optional.len() <= most {
             fields.shift_remove("maxProperties");
-        } else if !matched {
+        } else if matched {
+            at_most_with_others(fields, &optional, most);
+        } else {
             at_most(fields, &optional, most);
         }
     }
+}
+
+/// Move `maxProperties` into options that name the members which it counts.
+pub(super) fn distributed(fields: &mut Map<String, Value>) {
+    if fields.contains_key("properties") || fields.contains_key("patternProperties") {
+        return;
+    }
+    let Some(most) = fields.get("maxProperties").and_then(Value::as_u64) else {
+        return;
+    };
+    for key in ["oneOf", "anyOf"] {
+        let Some(Value::Array(options)) = fields.get_mut(key) else {
+            continue;
+        };
+        let names = |option: &Value| option.get("properties").is_some_and(Value::is_object);
+        if !options.iter().all(names) {
+            continue;
+        }
+        for option in options.iter_mut().filter_map(Value::as_object_mut) {
+            let own = option.get("maxProperties").and_then(Value::as_u64);
+            let least = own.map_or(most, |own| own.min(most));
+            option.insert("maxProperties".to_owned(), json!(least));
+        }
+        fields.shift_remove("maxProperties");
+        return;
+    }
+}
+
+/// The same where members that match a pattern may make the number up: which of the named ones are there is a choice, and
+/// llguidance counts the others.
+fn at_most_with_others(fields: &mut Map<String, Value>, optional: &[String], most: usize) {
+    let mut ways = Vec::new();
+    for count in 0..=most.min(optional.len()) {
+        let Some(choices) = chosen(optional, count) else {
+            return;
+        };
+        ways.extend(choices.into_iter().map(|names| {
+            let others = optional.iter().filter(|name| !names.contains(name));
+            let others = others.map(|name| (name.clone(), json!(false)));
+            json!({"properties": others.collect::<Map<String, Value>>(), "required": names})
+        }));
+        if ways.len() > MAX_CHOICES {
+            return;
+        }
+    }
+    require(fields, any_of(ways));
+}
+
+/// Where members without names make up what `minProperties` asks for, let the matcher see to it that their names differ.
+pub(super) fn named_apart(
+    fields: &mut Map<String, Value>,
+    remembers: bool,
+) -> Result<(), Undecided> {
+    let least = fields.get("minProperties").and_then(Value::as_u64);
+    let required = fields.get("required").and_then(Value::as_array);
+    if least.unwrap_or(0) < required.map_or(0, Vec::len) as u64 + 2 {
+        return Ok(());
+    }
+    let open = fields.get("additionalProperties") != Some(&json!(false));
+    let patterns = fields.get("patternProperties").and_then(Value::as_object);
+    let mut patterns = patterns.into_iter().flatten().map(|(pattern, _)| pattern);
+    let many = open || patterns.any(|pattern| !strings::disjoint(pattern, LONG_NAMES));
+    if !(remembers && many) {
+        let reason = "the names of the members that it counts cannot be kept apart";
+        return Err(Undecided(reason.to_owned()));
+    }
+    fields.insert(NAMES.to_owned(), json!(true));
+    Ok(())
 }
 
 fn at_least(fields: &mut Map<String, Value>, optional: &[String], more: usize) {
@@ -128,6 +202,34 @@ pub(super) fn unique(document: &Document, fields: &mut Map<String, Value>) {
     require(fields, any_of(lists));
 }
 
+/// Replace `uniqueItems` of texts, and of items that can always become others, by the keyword that the matcher follows.
+pub(super) fn distinct(document: &Document, fields: &mut Map<String, Value>) {
+    if fields.get("uniqueItems") != Some(&json!(true)) || fields.contains_key("prefixItems") {
+        return;
+    }
+    let Some(items) = fields.get("items").filter(|items| items.is_object()) else {
+        return;
+    };
+    let target = items.get("$ref").and_then(|to| document.target(to));
+    let Some(texts) = target.unwrap_or(items).as_object().cloned() else {
+        return;
+    };
+    if let Some(count) = distinct::listed(&texts) {
+        let most = fields.get("maxItems").and_then(Value::as_u64);
+        let most = most.unwrap_or(u64::MAX).min(count as u64);
+        fields.insert("maxItems".to_owned(), json!(most));
+    } else if !distinct::are_free(&texts) {
+        if let Some(ending) = unique::ending(document, items) {
+            fields.shift_remove("uniqueItems");
+            fields.insert(DISTINCT.to_owned(), ending.written());
+        }
+        return;
+    }
+    fields.insert("items".to_owned(), texts.into());
+    fields.shift_remove("uniqueItems");
+    fields.insert(DISTINCT.to_owned(), json!(true));
+}
+
 /// Different values that are all that a schema takes. `None` if it lists none, or one cannot be told.
 fn listed(document: &Document, schema: &Value) -> Option<Vec<Value>> {
     let target = schema.get("$ref").and_then(|to| document.target(to));
@@ -140,7 +242,7 @@ fn listed(document: &Document, schema: &Value) -> Option<Vec<Value>> {
     };
     let mut values: Vec<Value> = Vec::new();
     for value in all {
-        let same = |other: &Value| super::facts::equal(other, &value);
+        let same = |other: &Value| super::admits::equal(other, &value);
         if document.admits(schema, &value)? && !values.iter().any(same) {
             values.push(value);
         }

@@ -1,27 +1,11 @@
-//! What a schema says, as far as it can be told without a grammar: its types, the values that it takes, and
-//! whether it has any in common with another.
-
-use std::cell::Cell;
+//! What a schema says, as far as it can be told without a grammar: its types, and whether it has values in common with
+//! another.
 
 use serde_json::{Map, Value};
 
-use super::strings::{self, Complement};
+use super::document::{Document, MAX_DEPTH, PATTERN_STEPS};
+use super::strings;
 use super::types::Types;
-
-/// References and lists that are followed, one within the other.
-const MAX_DEPTH: usize = 24;
-/// Questions to schemas that one rewriting may ask.
-const MAX_STEPS: usize = 200_000;
-/// Questions that one to a regular expression counts as.
-const PATTERN_STEPS: usize = 100;
-/// Questions that the complement of a regular expression counts as.
-const COMPLEMENT_STEPS: usize = 2_000;
-
-/// Schema whose references lead to its `$defs`, with the number of questions that were asked.
-pub(super) struct Document {
-    definitions: Map<String, Value>,
-    steps: Cell<usize>,
-}
 
 /// A schema and those that hold together with it: parts that all hold, and lists of which one holds.
 #[derive(Clone, Default)]
@@ -32,45 +16,6 @@ struct View<'a> {
 }
 
 impl Document {
-    pub(super) fn new(definitions: Map<String, Value>) -> Self {
-        Self {
-            definitions,
-            steps: Cell::new(0),
-        }
-    }
-
-    /// Schema that a reference leads to.
-    pub(super) fn target(&self, reference: &Value) -> Option<&Value> {
-        let name = reference.as_str()?.strip_prefix("#/$defs/")?;
-        self.definitions.get(name)
-    }
-
-    /// Count a question; true if there were too many.
-    pub(super) fn is_spent(&self) -> bool {
-        self.spend(1)
-    }
-
-    fn spend(&self, steps: usize) -> bool {
-        self.steps.set(self.steps.get() + steps);
-        self.steps.get() > MAX_STEPS
-    }
-
-    /// Whether the text has the pattern in it, if that can be found out.
-    fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
-        match self.spend(PATTERN_STEPS) {
-            true => None,
-            false => strings::matches(pattern, text),
-        }
-    }
-
-    /// The strings that do not have this pattern in them.
-    pub(super) fn complement(&self, pattern: &str) -> Complement {
-        match self.spend(COMPLEMENT_STEPS) {
-            true => Complement::Unknown,
-            false => strings::complement(pattern),
-        }
-    }
-
     /// Types of which the schema may take values.
     pub(super) fn types(&self, schema: &Value) -> Types {
         self.types_below(schema, 0)
@@ -284,175 +229,6 @@ impl Document {
             };
             self.disjoint(&item(a), &item(b), depth + 1)
         })
-    }
-
-    /// Whether the schema takes the value, if that can be told.
-    pub(super) fn admits(&self, schema: &Value, value: &Value) -> Option<bool> {
-        self.admits_below(schema, value, 0)
-    }
-
-    fn admits_below(&self, schema: &Value, value: &Value, depth: usize) -> Option<bool> {
-        match schema {
-            Value::Bool(takes) => Some(*takes),
-            Value::Object(fields) if depth < MAX_DEPTH && !self.is_spent() => {
-                self.admits_part(fields, value, depth)
-            }
-            _ => None,
-        }
-    }
-
-    fn admits_part(
-        &self,
-        fields: &Map<String, Value>,
-        value: &Value,
-        depth: usize,
-    ) -> Option<bool> {
-        let answers = fields
-            .iter()
-            .map(|(key, argument)| self.admits_keyword(key, argument, value, depth));
-        all(answers)
-    }
-
-    fn admits_keyword(
-        &self,
-        key: &str,
-        argument: &Value,
-        value: &Value,
-        depth: usize,
-    ) -> Option<bool> {
-        let below = |schema: &Value| self.admits_below(schema, value, depth + 1);
-        match (key, argument) {
-            ("type", types) => Some(Types::read(types)?.meets(Types::of(value))),
-            ("const", constant) => Some(equal(constant, value)),
-            ("enum", Value::Array(values)) => Some(values.iter().any(|one| equal(one, value))),
-            ("allOf", Value::Array(schemas)) => all(schemas.iter().map(below)),
-            ("anyOf", Value::Array(schemas)) => any(schemas.iter().map(below)),
-            ("oneOf", Value::Array(schemas)) => {
-                let answers: Option<Vec<bool>> = schemas.iter().map(below).collect();
-                Some(answers?.iter().filter(|takes| **takes).count() == 1)
-            }
-            ("not", schema) => below(schema).map(|takes| !takes),
-            ("$ref", reference) => below(self.target(reference)?),
-            _ => match value {
-                Value::String(text) if key == "pattern" => self.matches(argument.as_str()?, text),
-                Value::String(text) => string_admits(key, argument, text),
-                Value::Number(number) => number_admits(key, argument, number.as_f64()?),
-                Value::Array(items) => match key {
-                    "minItems" => Some(items.len() as f64 >= argument.as_f64()?),
-                    "maxItems" => Some(items.len() as f64 <= argument.as_f64()?),
-                    "items" if argument.is_object() => None,
-                    key => is_not_about(key, Types::ARRAY),
-                },
-                Value::Object(members) => self.object_admits(key, argument, members, depth),
-                _ => is_not_about(key, Types::of(value)),
-            },
-        }
-    }
-
-    fn object_admits(
-        &self,
-        key: &str,
-        argument: &Value,
-        members: &Map<String, Value>,
-        depth: usize,
-    ) -> Option<bool> {
-        match (key, argument) {
-            ("required", Value::Array(names)) => {
-                let has =
-                    |name: &Value| name.as_str().is_some_and(|name| members.contains_key(name));
-                Some(names.iter().all(has))
-            }
-            ("minProperties", least) => Some(members.len() as f64 >= least.as_f64()?),
-            ("maxProperties", most) => Some(members.len() as f64 <= most.as_f64()?),
-            ("properties", Value::Object(named)) => all(named.iter().map(|(name, schema)| {
-                let member = members.get(name);
-                member.map_or(Some(true), |member| {
-                    self.admits_below(schema, member, depth + 1)
-                })
-            })),
-            (key, _) => is_not_about(key, Types::OBJECT),
-        }
-    }
-}
-
-/// `true` for a keyword that says nothing of values of these types, `None` for one that may.
-fn is_not_about(key: &str, types: Types) -> Option<bool> {
-    about(key).filter(|about| !about.meets(types)).map(|_| true)
-}
-
-/// Types of which a keyword says something. `None` for a keyword of which that is not known here.
-fn about(key: &str) -> Option<Types> {
-    Some(match key {
-        "minLength" | "maxLength" | "pattern" | "format" => Types::STRING,
-        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
-            Types::NUMBER
-        }
-        "items" | "prefixItems" | "additionalItems" | "minItems" | "maxItems" | "uniqueItems"
-        | "contains" | "minContains" | "maxContains" | "unevaluatedItems" => Types::ARRAY,
-        "properties"
-        | "patternProperties"
-        | "additionalProperties"
-        | "required"
-        | "minProperties"
-        | "maxProperties"
-        | "propertyNames"
-        | "dependencies"
-        | "dependentRequired"
-        | "dependentSchemas"
-        | "unevaluatedProperties" => Types::OBJECT,
-        "if" | "then" | "else" | "$dynamicRef" | "$recursiveRef" | "x-guidance" => return None,
-        _ => Types::NONE,
-    })
-}
-
-fn string_admits(key: &str, argument: &Value, text: &str) -> Option<bool> {
-    let length = || text.chars().count() as f64;
-    match key {
-        "minLength" => Some(length() >= argument.as_f64()?),
-        "maxLength" => Some(length() <= argument.as_f64()?),
-        key => is_not_about(key, Types::STRING),
-    }
-}
-
-fn number_admits(key: &str, argument: &Value, number: f64) -> Option<bool> {
-    match key {
-        "minimum" => Some(number >= argument.as_f64()?),
-        "maximum" => Some(number <= argument.as_f64()?),
-        "exclusiveMinimum" => Some(number > argument.as_f64()?),
-        "exclusiveMaximum" => Some(number < argument.as_f64()?),
-        key => is_not_about(key, Types::NUMBER),
-    }
-}
-
-fn all(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
-    let mut result = Some(true);
-    for answer in answers {
-        match answer {
-            Some(true) => {}
-            Some(false) => return Some(false),
-            None => result = None,
-        }
-    }
-    result
-}
-
-fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
-    all(answers.map(|answer| answer.map(|answer| !answer))).map(|none| !none)
-}
-
-/// Equality of JSON values: numbers by what they say.
-pub(super) fn equal(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
-        }
-        (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len()
-                && a.iter()
-                    .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
-        }
-        (a, b) => a == b,
     }
 }
 

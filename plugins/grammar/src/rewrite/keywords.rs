@@ -34,7 +34,8 @@ pub(super) const SCHEMAS: [&str; 17] = [
     "x-guidance",
 ];
 /// Keywords that a rewritten schema does not have, or has in another form.
-pub(super) const REWRITTEN: [&str; 20] = [
+pub(super) const REWRITTEN: [&str; 21] = [
+    "patternProperties",
     "format",
     "not",
     "oneOf",

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::facts::Document;
+use super::document::Document;
 use super::keywords::require;
 use super::negation::Undecided;
 use super::strings;
@@ -10,7 +10,7 @@ use super::strings;
 /// References to names of members that are followed, one after the other.
 const MAX_LINKS: usize = 8;
 /// Formats that llguidance checks. Others are annotations, as the standard has it.
-const FORMATS: [&str; 10] = [
+pub(super) const FORMATS: [&str; 10] = [
     "date-time",
     "time",
     "date",
@@ -107,13 +107,6 @@ pub(super) fn property_names(
     if let Said::Nothing = said {
         return Ok(());
     }
-    if fields
-        .get("patternProperties")
-        .and_then(Value::as_object)
-        .is_some_and(|patterns| !patterns.is_empty())
-    {
-        return Err(Undecided("it stands beside `patternProperties`".to_owned()));
-    }
     let others = fields
         .get("additionalProperties")
         .cloned()
@@ -133,20 +126,85 @@ pub(super) fn property_names(
             }
         }
     }
-    match said {
+    let patterns = match fields.shift_remove("patternProperties") {
+        Some(Value::Object(patterns)) => patterns,
+        _ => Map::new(),
+    };
+    let patterns = match said {
         Said::Names(names) => {
             for name in names {
-                properties.entry(name).or_insert_with(|| others.clone());
+                let schema = member_schema(document, &patterns, &others, &name)?;
+                properties.entry(name).or_insert(schema);
             }
+            Map::new()
         }
-        Said::Pattern(pattern) => {
-            fields.insert("patternProperties".to_owned(), json!({pattern: others}));
-        }
-        Said::Nothing => {}
+        Said::Pattern(pattern) => narrowed(document, patterns, &others, &pattern)?,
+        Said::Nothing => patterns,
+    };
+    if !patterns.is_empty() {
+        fields.insert("patternProperties".to_owned(), patterns.into());
     }
     fields.insert("properties".to_owned(), properties.into());
     fields.insert("additionalProperties".to_owned(), json!(false));
     Ok(())
+}
+
+/// What is said of a member that is not among the named ones.
+fn member_schema(
+    document: &Document,
+    patterns: &Map<String, Value>,
+    others: &Value,
+    name: &str,
+) -> Result<Value, Undecided> {
+    let mut schemas = Vec::new();
+    for (pattern, schema) in patterns {
+        match document.matches(pattern, name) {
+            Some(true) => schemas.push(schema.clone()),
+            Some(false) => {}
+            None => {
+                let reason = format!("it cannot be told of the property `{name}`");
+                return Err(Undecided(reason));
+            }
+        }
+    }
+    Ok(match schemas.len() {
+        0 => others.clone(),
+        1 => schemas.remove(0),
+        _ => json!({"allOf": schemas}),
+    })
+}
+
+/// Patterns that exclude each other, each held to names that have another, and that other without them.
+fn narrowed(
+    document: &Document,
+    patterns: Map<String, Value>,
+    others: &Value,
+    names: &str,
+) -> Result<Map<String, Value>, Undecided> {
+    let known: Vec<String> = patterns.keys().cloned().collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let mut result = Map::new();
+    if known.is_empty() {
+        result.insert(names.to_owned(), others.clone());
+        return Ok(result);
+    }
+    let both = patterns.iter().map(|(pattern, schema)| {
+        let all = document.among(&[names, pattern], &[]);
+        (all, schema)
+    });
+    for (pattern, schema) in both.chain([(document.among(&[names], &known), others)]) {
+        match pattern {
+            strings::Complement::Pattern(pattern) => {
+                result.insert(pattern, schema.clone());
+            }
+            strings::Complement::Empty => {}
+            strings::Complement::Unknown => {
+                let reason = "beside `patternProperties` its pattern would be too large";
+                return Err(Undecided(reason.to_owned()));
+            }
+        }
+    }
+    Ok(result)
 }
 
 enum Said {

@@ -1,9 +1,11 @@
 //! The opposite of a schema, as schemas that grammars can follow.
 
+mod values;
+
 use serde_json::{Map, Value, json};
 
-use super::facts::Document;
-use super::strings::{self, Complement};
+use super::document::Document;
+use super::strings;
 use super::types::Types;
 
 /// Schemas one within the other that are negated.
@@ -12,8 +14,6 @@ const MAX_DEPTH: usize = 16;
 const MAX_ALTERNATIVES: usize = 64;
 /// Options of a `oneOf` that is negated.
 const MAX_OPTIONS: usize = 6;
-/// Words of an enumeration whose opposite is written out.
-const MAX_WORDS: usize = 256;
 
 /// A keyword that has no opposite here, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,21 +149,13 @@ impl Opposite<'_> {
             "exclusiveMaximum" if argument.is_number() => {
                 self.add(Types::NUMBER, json!({"minimum": argument}));
             }
-            "pattern" => match self
-                .document
-                .complement(argument.as_str().unwrap_or_default())
-            {
-                Complement::Pattern(pattern) => {
-                    self.add(Types::STRING, json!({"pattern": pattern}))
-                }
-                Complement::Empty => {}
-                Complement::Unknown => self.lose(Types::STRING, key),
-            },
+            "pattern" => self.add_other_texts(argument.as_str().unwrap_or_default()),
             "format" => match strings::without_format(argument.as_str().unwrap_or_default()) {
                 Some(pattern) => self.add(Types::STRING, json!({"pattern": pattern})),
                 None => self.lose(Types::STRING, key),
             },
-            "multipleOf" | "exclusiveMinimum" | "exclusiveMaximum" => self.lose(Types::NUMBER, key),
+            "multipleOf" => self.add_between_multiples(argument),
+            "exclusiveMinimum" | "exclusiveMaximum" => self.lose(Types::NUMBER, key),
             "required" => {
                 for name in argument
                     .as_array()
@@ -229,67 +221,6 @@ impl Opposite<'_> {
         }
     }
 
-    fn add_other_values(&mut self, values: &[Value]) {
-        let listed = values
-            .iter()
-            .fold(Types::NONE, |types, value| types.or(Types::of(value)));
-        let listed = match listed.meets(Types::NUMBER) {
-            true => listed.or(Types::NUMBER),
-            false => listed,
-        };
-        self.add(Types::ALL.without(listed), json!({}));
-        let words: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
-        if words.len() > MAX_WORDS {
-            self.lose(Types::STRING, "enum");
-        } else if !words.is_empty() {
-            self.add(Types::STRING, json!({"pattern": strings::all_but(&words)}));
-        }
-        let truths: Vec<bool> = values.iter().filter_map(Value::as_bool).collect();
-        if listed.meets(Types::BOOLEAN) && !(truths.contains(&true) && truths.contains(&false)) {
-            self.add(Types::BOOLEAN, json!({"const": !truths[0]}));
-        }
-        self.add_other_numbers(values);
-        for (types, least) in [(Types::ARRAY, "minItems"), (Types::OBJECT, "minProperties")] {
-            let empty = |value: &Value| {
-                value.as_array().is_none_or(Vec::is_empty)
-                    && value.as_object().is_none_or(Map::is_empty)
-            };
-            let mut own = values.iter().filter(|value| Types::of(value) == types);
-            if listed.meets(types) {
-                match own.all(empty) {
-                    true => self.add(types, json!({least: 1})),
-                    false => self.lose(types, "enum"),
-                }
-            }
-        }
-    }
-
-    /// The gaps between the numbers of an enumeration.
-    fn add_other_numbers(&mut self, values: &[Value]) {
-        let mut numbers: Vec<&Value> = values.iter().filter(|value| value.is_number()).collect();
-        numbers.sort_by(|a, b| {
-            a.as_f64()
-                .unwrap_or(0.0)
-                .total_cmp(&b.as_f64().unwrap_or(0.0))
-        });
-        numbers.dedup_by(|a, b| a.as_f64() == b.as_f64());
-        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
-            return;
-        };
-        self.add(Types::NUMBER, json!({"exclusiveMaximum": first}));
-        for pair in numbers.windows(2) {
-            let close = Types::INTEGER == self.among.and(Types::NUMBER)
-                && pair[1].as_f64().unwrap_or(0.0) - pair[0].as_f64().unwrap_or(0.0) <= 1.0;
-            if !close {
-                self.add(
-                    Types::NUMBER,
-                    json!({"exclusiveMinimum": pair[0], "exclusiveMaximum": pair[1]}),
-                );
-            }
-        }
-        self.add(Types::NUMBER, json!({"exclusiveMinimum": last}));
-    }
-
     /// What it takes that an object breaks one rule about its member of this name.
     fn add_member(&mut self, key: &str, name: &str, argument: &Value) {
         if let (true, Value::Array(needed)) = (key != "properties", argument) {
@@ -346,20 +277,57 @@ impl Opposite<'_> {
             Value::Bool(false) if key == "propertyNames" || !named => {
                 self.add(Types::OBJECT, json!({"minProperties": 1}));
             }
-            Value::Object(names) if key == "propertyNames" && names.len() == 1 => {
-                match names
-                    .get("pattern")
-                    .and_then(Value::as_str)
-                    .map(|pattern| self.document.complement(pattern))
-                {
-                    Some(Complement::Pattern(pattern)) => {
-                        self.add_matching(&pattern, &json!(false))
-                    }
-                    Some(Complement::Empty) => {}
-                    _ => self.lose(Types::OBJECT, key),
+            names if key == "propertyNames" => match self.below(names, Types::STRING) {
+                Ok(ways) => ways.iter().for_each(|way| self.add_named(way, 0)),
+                Err(_) => self.lose(Types::OBJECT, key),
+            },
+            _ => self.lose(Types::OBJECT, key),
+        }
+    }
+
+    /// An object that has a member with such a name: one of those that are listed, or such members alone.
+    fn add_named(&mut self, names: &Value, depth: usize) {
+        let reference = names.get("$ref").and_then(|to| self.document.target(to));
+        let names = reference.unwrap_or(names);
+        let fields = names.as_object().into_iter().flatten();
+        let telling: Vec<(&str, &Value)> = fields
+            .map(|(key, value)| (key.as_str(), value))
+            .filter(|(key, value)| *key != "type" || !takes_strings(value))
+            .collect();
+        match telling.as_slice() {
+            _ if depth > MAX_DEPTH => self.lose(Types::OBJECT, "propertyNames"),
+            [] => self.add(Types::OBJECT, json!({"minProperties": 1})),
+            [("const", Value::String(name))] => {
+                self.add(Types::OBJECT, json!({"required": [name]}));
+            }
+            [("enum", Value::Array(names))] => {
+                for name in names.iter().filter(|name| name.is_string()) {
+                    self.add(Types::OBJECT, json!({"required": [name]}));
                 }
             }
-            _ => self.lose(Types::OBJECT, key),
+            [("anyOf", Value::Array(ways))] => {
+                ways.iter().for_each(|way| self.add_named(way, depth + 1));
+            }
+            [("allOf", Value::Array(parts))] => {
+                let silent = |part: &&Value| {
+                    let mut fields = part.as_object().into_iter().flatten();
+                    !fields.all(|(key, value)| key == "type" && takes_strings(value))
+                };
+                match parts.iter().filter(silent).collect::<Vec<_>>().as_slice() {
+                    [part] => self.add_named(part, depth + 1),
+                    _ => self.lose(Types::OBJECT, "propertyNames"),
+                }
+            }
+            [("pattern", Value::String(pattern))] => self.add_matching(pattern, &json!(false)),
+            [("minLength", least)] => {
+                let pattern = format!(r"^[\s\S]{{{least},}}$");
+                self.add_matching(&pattern, &json!(false));
+            }
+            [("maxLength", most)] => {
+                let pattern = format!(r"^[\s\S]{{0,{most}}}$");
+                self.add_matching(&pattern, &json!(false));
+            }
+            _ => self.lose(Types::OBJECT, "propertyNames"),
         }
     }
 
@@ -500,6 +468,11 @@ impl Opposite<'_> {
         }
         Ok(ways)
     }
+}
+
+/// Whether the value of `type` takes texts.
+fn takes_strings(types: &Value) -> bool {
+    Types::read(types).is_some_and(|types| types.meets(Types::STRING))
 }
 
 /// One schema that takes what any of these takes.

@@ -2,22 +2,32 @@
 
 use serde_json::{Map, Value, json};
 
-use super::facts::Document;
+use super::document::Document;
 use super::keywords::require;
 use super::negation::{Undecided, any_of, negate};
 
 /// Values of a list that are looked at one by one.
 const MAX_LISTED: usize = 256;
-/// Ways in which an option may be none of the others that it overlaps with, multiplied; further ones are left out.
-const MAX_WAYS: usize = 256;
+/// How much is kept of what an option may be where it overlaps with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ways {
+    /// Ways in which it may be none of the others, multiplied; further ones are left out.
+    most: usize,
+    /// Ways that are kept of too many.
+    few: usize,
+}
 
-/// Ways that are kept of too many.
-const FEW_WAYS: usize = 16;
+impl Ways {
+    pub(crate) const MANY: Self = Self { most: 256, few: 16 };
+    /// For schemas that would be too large with many.
+    pub(crate) const ONE: Self = Self { most: 1, few: 1 };
+}
 
 /// Replace `oneOf` by `anyOf`.
 pub(super) fn one_of(
     document: &Document,
     fields: &mut Map<String, Value>,
+    kept: Ways,
 ) -> Result<(), Undecided> {
     let options = match fields.get("oneOf") {
         Some(Value::Array(options)) if !options.is_empty() => options.clone(),
@@ -39,7 +49,7 @@ pub(super) fn one_of(
             .map(|(_, other)| other)
             .filter(|other| !document.are_disjoint(&here, other))
             .collect();
-        ways.extend(alone(document, option, &here, &overlapping)?);
+        ways.extend(alone(document, option, &here, &overlapping, kept)?);
     }
     let ways = any_of(ways);
     if fields.contains_key("allOf") {
@@ -64,6 +74,7 @@ fn alone(
     option: &Value,
     here: &Value,
     others: &[&Value],
+    kept: Ways,
 ) -> Result<Option<Value>, Undecided> {
     if others.is_empty() {
         return Ok(Some(option.clone()));
@@ -101,8 +112,8 @@ fn alone(
             return Ok(None);
         }
         // With fewer ways less can be written, and all of it is valid.
-        if product * ways.len() > MAX_WAYS {
-            ways.truncate((FEW_WAYS / product).max(1));
+        if product * ways.len() > kept.most {
+            ways.truncate((kept.few / product).max(1));
         }
         product *= ways.len();
         all.push(any_of(ways));

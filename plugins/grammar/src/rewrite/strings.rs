@@ -1,26 +1,27 @@
 //! Regular expressions over strings: whether two have a string in common, and which strings one leaves.
 
+use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 /// Work that is spent on a question about expressions, as derivre counts it.
 const FUEL: u64 = 20_000;
-/// States of a pattern whose complement is written out.
-const MAX_STATES: usize = 12;
+/// States of an automaton that is written as a pattern.
+const MAX_STATES: usize = 24;
 /// Classes of letters that such a pattern tells apart.
 const MAX_LETTERS: usize = 24;
-/// Bytes of a complement.
-const MAX_COMPLEMENT_BYTES: usize = 8 * 1024;
+/// Bytes of such a pattern.
+const MAX_WRITTEN_BYTES: usize = 32 * 1024;
 
 /// Whether no string has both patterns in it. False where that cannot be found out.
 pub(super) fn disjoint(a: &str, b: &str) -> bool {
     let decide = || -> anyhow::Result<bool> {
-        let mut builder = llguidance::derivre::RegexBuilder::new();
+        let mut builder = RegexBuilder::new();
         let a = builder.mk_regex_for_serach(&regex_to_lark(a, "dw"))?;
         let b = builder.mk_regex_for_serach(&regex_to_lark(b, "dw"))?;
-        let both = builder.mk(&llguidance::derivre::RegexAst::And(vec![
-            llguidance::derivre::RegexAst::ExprRef(a),
-            llguidance::derivre::RegexAst::ExprRef(b),
+        let both = builder.mk(&RegexAst::And(vec![
+            RegexAst::ExprRef(a),
+            RegexAst::ExprRef(b),
         ]))?;
         Ok(builder.to_regex_limited(both, FUEL)?.always_empty())
     };
@@ -32,10 +33,30 @@ pub(super) fn matches(pattern: &str, text: &str) -> Option<bool> {
     Some(compiled(pattern)?.is_match(text))
 }
 
-fn compiled(pattern: &str) -> Option<llguidance::derivre::Regex> {
-    let mut builder = llguidance::derivre::RegexBuilder::new();
+fn compiled(pattern: &str) -> Option<Regex> {
+    let mut builder = RegexBuilder::new();
     let expression = builder.mk_regex_for_serach(&regex_to_lark(pattern, "dw"));
     builder.into_regex_limited(expression.ok()?, FUEL).ok()
+}
+
+/// The strings that have all of some patterns in them, and none of others.
+fn compiled_among(all: &[&str], none: &[&str]) -> Option<Regex> {
+    let mut builder = RegexBuilder::new();
+    let mut parts = Vec::new();
+    for (pattern, has) in all
+        .iter()
+        .map(|p| (p, true))
+        .chain(none.iter().map(|p| (p, false)))
+    {
+        let expression = builder.mk_regex_for_serach(&regex_to_lark(pattern, "dw"));
+        let expression = RegexAst::ExprRef(expression.ok()?);
+        parts.push(match has {
+            true => expression,
+            false => RegexAst::Not(Box::new(expression)),
+        });
+    }
+    let both = builder.mk(&RegexAst::And(parts)).ok()?;
+    builder.to_regex_limited(both, FUEL).ok()
 }
 
 /// A pattern of all strings but these.
@@ -93,7 +114,7 @@ fn escaped(letter: char) -> String {
     format!("\\x{{{:x}}}", u32::from(letter))
 }
 
-/// The strings that do not have a pattern in them.
+/// Strings that are written as a pattern.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Complement {
     /// No string at all.
@@ -106,10 +127,25 @@ pub(super) enum Complement {
 
 /// The strings that do not have this pattern in them.
 pub(super) fn complement(pattern: &str) -> Complement {
-    let Some(machine) = Machine::of(pattern) else {
-        return Complement::Unknown;
-    };
-    machine.complement()
+    among(&[], &[pattern])
+}
+
+/// Patterns of which a string has at least one if it has this one in it, where that is an alternation.
+pub(super) fn alternatives(pattern: &str) -> Option<Vec<String>> {
+    let text = regex_to_lark(pattern, "dw");
+    let hir = regex_syntax::Parser::new().parse(&text).ok()?;
+    match hir.into_kind() {
+        HirKind::Alternation(parts) => Some(parts.iter().map(Hir::to_string).collect()),
+        _ => None,
+    }
+}
+
+/// The strings that have all of some patterns in them, and none of others.
+pub(super) fn among(all: &[&str], none: &[&str]) -> Complement {
+    match Machine::of(all, none) {
+        Some(machine) => machine.written(),
+        None => Complement::Unknown,
+    }
 }
 
 /// Deterministic automaton over classes of letters.
@@ -122,11 +158,14 @@ struct Machine {
 }
 
 impl Machine {
-    fn of(pattern: &str) -> Option<Self> {
-        let text = regex_to_lark(pattern, "dw");
-        let hir = regex_syntax::Parser::new().parse(&text).ok()?;
+    /// That of the strings which have all of some patterns in them, and none of others.
+    fn of(all: &[&str], none: &[&str]) -> Option<Self> {
         let mut bounds = vec![0, 0xd800, 0xe000, 0x11_0000];
-        push_bounds(&hir, &mut bounds)?;
+        for pattern in all.iter().chain(none) {
+            let text = regex_to_lark(pattern, "dw");
+            let hir = regex_syntax::Parser::new().parse(&text).ok()?;
+            push_bounds(&hir, &mut bounds)?;
+        }
         bounds.sort_unstable();
         bounds.dedup();
         let ranges: Vec<(u32, u32)> = bounds
@@ -134,7 +173,7 @@ impl Machine {
             .map(|pair| (pair[0], pair[1] - 1))
             .filter(|(low, _)| *low != 0xd800)
             .collect();
-        let mut regex = compiled(pattern)?;
+        let mut regex = compiled_among(all, none)?;
         let mut states = vec![regex.initial_state()];
         let mut next: Vec<Vec<usize>> = Vec::new();
         while next.len() < states.len() {
@@ -172,7 +211,10 @@ impl Machine {
         let mut classes: Vec<String> = Vec::new();
         for (index, (low, high)) in ranges.iter().enumerate() {
             let column: Vec<usize> = next.iter().map(|row| row[index]).collect();
-            let range = format!("\\x{{{low:x}}}-\\x{{{high:x}}}");
+            let range = match low == high {
+                true => format!("\\x{{{low:x}}}"),
+                false => format!("\\x{{{low:x}}}-\\x{{{high:x}}}"),
+            };
             match columns.iter().position(|known| *known == column) {
                 Some(known) => classes[known].push_str(&range),
                 None => {
@@ -191,17 +233,17 @@ impl Machine {
         }
     }
 
-    /// The strings that it does not accept: its states are eliminated one by one.
-    fn complement(&self) -> Complement {
+    /// The strings that it accepts: its states are eliminated one by one.
+    fn written(&self) -> Complement {
         let count = self.next.len();
-        // Edges between states, and from those that do not accept to an end behind all of them.
+        // Edges between states, and from those that accept to an end behind all of them.
         let mut edges: Vec<Vec<Option<String>>> = vec![vec![None; count + 1]; count];
         for (state, row) in self.next.iter().enumerate() {
             for (class, &to) in self.classes.iter().zip(row) {
                 let way = format!("[{class}]");
                 edges[state][to] = either(edges[state][to].take(), Some(way));
             }
-            if !self.accepts[state] {
+            if self.accepts[state] {
                 edges[state][count] = Some(String::new());
             }
         }
@@ -220,7 +262,7 @@ impl Machine {
                     row[*to] = either(row[*to].take(), Some(way));
                 }
                 let bytes: usize = row.iter().flatten().map(String::len).sum();
-                if bytes > MAX_COMPLEMENT_BYTES {
+                if bytes > MAX_WRITTEN_BYTES {
                     return Complement::Unknown;
                 }
             }
@@ -312,6 +354,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_an_alternation_leaves_each_of_its_parts_leaves() {
+        let pattern = r"^ *(?i:content)/|\.xnb *$|\.[a-zA-Z][a-zA-Z]-[a-zA-Z][a-zA-Z](?:.xnb)? *$";
+        let parts = alternatives(pattern).unwrap();
+        let rests = parts.iter().map(|part| match complement(part) {
+            Complement::Pattern(rest) => rest,
+            other => panic!("{part}: {other:?}"),
+        });
+        let rests: Vec<String> = rests.collect();
+        for text in [
+            "",
+            "a",
+            " Content/x",
+            "xContent/",
+            "a.xnb ",
+            "a.xnb x",
+            "a.en-GB",
+            "a.en-GB.xnb",
+            ".en-G",
+            ".en-GBx ",
+        ] {
+            let left = rests.iter().all(|rest| matches(rest, text) == Some(true));
+            assert_eq!(matches(pattern, text), Some(!left), "{text}");
+        }
+        assert_eq!(alternatives("^(a|b)$"), None);
     }
 
     #[test]

@@ -49,6 +49,7 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
         runtime: busy,
         tokenizer,
         prompts: Arc::default(),
+        cache: Arc::default(),
     });
     described.generator = None;
     let service = service(served, Vec::new());
@@ -95,4 +96,72 @@ async fn other_failures_keep_what_they_are() {
         matches!(&error, ServiceError::Engine(m) if m == "no memory"),
         "{error}"
     );
+}
+
+/// A model that makes a vector of the tokens of a text, and counts the texts.
+#[derive(Default)]
+struct Counting(std::sync::atomic::AtomicUsize);
+
+impl EmbeddingRuntime for Counting {
+    fn dimensions(&self) -> usize {
+        1
+    }
+
+    fn context_length(&self) -> usize {
+        100
+    }
+
+    fn embed(&self, texts: Vec<Vec<u32>>) -> EmbeddingFuture<'_> {
+        let counted = std::sync::atomic::Ordering::Relaxed;
+        self.0.fetch_add(texts.len(), counted);
+        let sum = |tokens: Vec<u32>| vec![tokens.iter().map(|token| *token as f32).sum()];
+        Box::pin(async move { Ok(texts.into_iter().map(sum).collect()) })
+    }
+
+    fn load(&self) -> EngineLoad {
+        EngineLoad::default()
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_is_asked_for_again_is_not_computed_again() {
+    let counting = Arc::new(Counting::default());
+    let mut served = model(says("x"));
+    let tokenizer = tokenizer(&mut served);
+    let described = Arc::make_mut(&mut loaded(&mut served).model);
+    described.embedder = Some(TextEmbedder {
+        runtime: Arc::clone(&counting) as _,
+        tokenizer,
+        prompts: Arc::default(),
+        cache: Arc::default(),
+    });
+    described.generator = None;
+    let service = service(served, Vec::new());
+    let ask = async |texts: &[&str]| {
+        let text = |text: &&str| EmbeddingInput::Text((*text).to_owned());
+        let request = EmbeddingRequest {
+            model: "demo".to_owned(),
+            inputs: texts.iter().map(text).collect(),
+            ..EmbeddingRequest::default()
+        };
+        service
+            .embed(&call(), request)
+            .await
+            .map(|made| (made.vectors, made.usage.prompt_tokens))
+    };
+    let computed = || counting.0.load(std::sync::atomic::Ordering::Relaxed);
+    let first = ask(&["hello", "world"]).await.expect("vectors");
+    assert_eq!(computed(), 2);
+    let again = ask(&["hello", "world"]).await.expect("vectors");
+    assert_eq!(
+        (computed(), &again),
+        (2, &first),
+        "all is known, and all tokens count"
+    );
+    let mixed = ask(&["world", "new", "hello"]).await.expect("vectors");
+    assert_eq!(computed(), 3);
+    assert_eq!((&mixed.0[0], &mixed.0[2]), (&first.0[1], &first.0[0]));
+    let many = ["hello"; crate::limits::MAX_KEPT_INPUTS + 1];
+    ask(&many).await.expect("vectors");
+    assert_eq!(computed(), 3 + many.len(), "a request of many is computed");
 }

@@ -56,6 +56,30 @@ async fn policies_are_told_once_of_a_complete_answer() {
 }
 
 #[tokio::test]
+async fn feature_f15_policies_are_told_of_labels_and_callers_cannot_forge_them() {
+    let policy = FakePolicy::new(Ok(allow()));
+    let service = service(
+        model(says("hello")),
+        vec![policy.clone() as Arc<dyn DecidePolicy>],
+    );
+    let labels = r#"{"tenant_id":"acme"}"#;
+    for (at, told) in [Some(labels), None].into_iter().enumerate() {
+        let mut call = call();
+        let forged = ("Mortise-Metadata".to_owned(), "{}".to_owned());
+        call.headers.push(forged);
+        let mut fields = chat("hi");
+        fields.metadata = told.map(str::to_owned);
+        let request = Request::check(fields).expect("good");
+        let answer = service.start(call, request).await.expect("an answer");
+        collect(answer).await;
+        let facts = policy.facts.lock().expect("lock")[at].clone();
+        let mut headers = facts.headers.iter();
+        let header = headers.find(|(name, _)| name == "mortise-metadata");
+        assert_eq!(header.map(|(_, value)| value.as_str()), told);
+    }
+}
+
+#[tokio::test]
 async fn a_dropped_answer_cancels_and_is_accounted_once() {
     let policy = FakePolicy::new(Ok(allow()));
     let script = Script {

@@ -1,7 +1,7 @@
 //! Plugins are replaced while requests are under way (case J8).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use mortise_models::{Script, ScriptLine};
 use mortise_plugin::{
@@ -12,7 +12,10 @@ use tokio::sync::Semaphore;
 
 use crate::fakes::{ask, chat, collect, loaded, model, service};
 use crate::plugins::{BoxFuture, DecidePolicy, ParseOutput, ParseSession, RenderChat, RequestId};
-use crate::{PluginRoutes, Request, ServedModel};
+use crate::{
+    Held, HoldModels, LifecycleError, PluginRoutes, Request, ServedModel, Service, ServiceConfig,
+    ServiceError,
+};
 
 /// The plugins of one set: template, parser and policy name themselves in all they do.
 struct Tagged {
@@ -232,4 +235,45 @@ async fn a_set_that_makes_no_sense_changes_nothing() {
         .replace(twice, Vec::new(), &[], Vec::new())
         .expect_err("two models of one name");
     ask(&service, chat("hi")).await.expect("the old set serves");
+}
+
+/// Unloads the model for which a request waits, as an operator may at that moment.
+#[derive(Default)]
+struct Unloads(OnceLock<Arc<Service>>);
+
+impl HoldModels for Unloads {
+    fn hold<'a>(&'a self, _: &'a str) -> Held<'a> {
+        Box::pin(async move {
+            if let Some(service) = self.0.get() {
+                let mut unloaded = model(Script::default());
+                unloaded.loaded = None;
+                let swapped = service.replace(vec![unloaded], Vec::new(), &[], Vec::new());
+                swapped.expect("a good setup");
+            }
+            Ok(None)
+        })
+    }
+}
+
+#[tokio::test]
+async fn feature_x4_l11_a_model_that_goes_between_admission_and_use_is_said_to_be_unloaded() {
+    let holder = Arc::new(Unloads::default());
+    let config = ServiceConfig {
+        holder: Arc::<Unloads>::clone(&holder),
+        ..ServiceConfig::default()
+    };
+    let models = vec![model(Script::default())];
+    let service = Service::new(config, models, Vec::new(), &[], Vec::new()).expect("a good setup");
+    let service = Arc::new(service);
+    // Requests of one model run beside each other, and each looks again once it holds the model.
+    let (one, other) = (ask(&service, chat("hi")), ask(&service, chat("hi")));
+    let (one, other) = tokio::join!(one, other);
+    assert!(one.is_ok() && other.is_ok());
+    assert!(holder.0.set(Arc::clone(&service)).is_ok());
+    let refused = ask(&service, chat("hi")).await;
+    let refused = refused.map(drop).expect_err("the model is gone");
+    let ServiceError::Model(error @ LifecycleError::Unloaded(_)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(error.code(), "model_unloaded");
 }

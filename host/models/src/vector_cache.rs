@@ -1,0 +1,90 @@
+//! Vectors of texts that are asked for again, such as the question of a search that is repeated. A vector follows from the tokens of
+//! its text alone; still, nobody finds what another tenant has asked for, not even by the time that an answer takes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::limits::MAX_CACHED_VECTOR_BYTES;
+
+/// Bytes that an entry takes beside its numbers.
+const AROUND: usize = 128;
+
+/// Vectors of one model.
+#[derive(Debug, Default)]
+pub struct VectorCache(Mutex<Kept>);
+
+/// Entries in two generations: what is used comes to the younger one, and when that has half of the room, the older one is
+/// given up.
+#[derive(Debug, Default)]
+struct Kept {
+    young: Generation,
+    old: Generation,
+    young_bytes: usize,
+}
+
+/// Vectors by tenant and tokens.
+type Generation = HashMap<(Arc<str>, Vec<u32>), Arc<[f32]>>;
+
+impl VectorCache {
+    /// The vector of a text, if this tenant has asked for it.
+    pub fn get(&self, tenant: &Arc<str>, tokens: &[u32]) -> Option<Arc<[f32]>> {
+        let key = (Arc::clone(tenant), tokens.to_vec());
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(vector) = kept.young.get(&key) {
+            return Some(Arc::clone(vector));
+        }
+        let vector = kept.old.remove(&key)?;
+        kept.put(key, Arc::clone(&vector));
+        Some(vector)
+    }
+
+    /// Keep the vector of a text.
+    pub fn put(&self, tenant: &Arc<str>, tokens: Vec<u32>, vector: &[f32]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.put((Arc::clone(tenant), tokens), vector.into());
+    }
+}
+
+impl Kept {
+    fn put(&mut self, key: (Arc<str>, Vec<u32>), vector: Arc<[f32]>) {
+        let bytes = 4 * (key.1.len() + vector.len()) + key.0.len() + AROUND;
+        if bytes > MAX_CACHED_VECTOR_BYTES / 2 {
+            return;
+        }
+        if self.young_bytes + bytes > MAX_CACHED_VECTOR_BYTES / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        if self.young.insert(key, vector).is_none() {
+            self.young_bytes += bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_is_kept_for_its_tenant_and_what_is_used_stays() {
+        let cache = VectorCache::default();
+        let (one, other): (Arc<str>, Arc<str>) = (Arc::from("a"), Arc::from("b"));
+        cache.put(&one, vec![1, 2], &[0.5]);
+        assert_eq!(cache.get(&one, &[1, 2]).as_deref(), Some(&[0.5][..]));
+        assert_eq!(cache.get(&other, &[1, 2]), None);
+        assert_eq!(cache.get(&one, &[1]), None);
+        // Each takes about a hundredth of the room.
+        let large = vec![1.0; MAX_CACHED_VECTOR_BYTES / 400];
+        for number in 10..500 {
+            cache.put(&one, vec![number], &large);
+            assert!(cache.get(&one, &[1, 2]).is_some(), "{number}");
+        }
+        assert_eq!(cache.get(&one, &[10]), None);
+        assert!(cache.get(&one, &[499]).is_some());
+        let kept = cache.0.lock().expect("no panic");
+        assert!(kept.young.len() + kept.old.len() <= 101);
+        drop(kept);
+        cache.put(&one, vec![7], &vec![1.0; MAX_CACHED_VECTOR_BYTES]);
+        assert_eq!(cache.get(&one, &[7]), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! The index of a space as the rest of the server knows it.
+
+use std::sync::Arc;
+
+use mortise_retrieval::{Chunk, Document, Filter, Query, Weights};
+use mortise_store::{BoxFuture, Key, Kind, Record, SERVER, Store, StoreError};
+
+/// A search in a space.
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    /// Text whose words are looked for.
+    pub text: String,
+    /// Its vector, of length 1.
+    pub vector: Vec<f32>,
+    /// Shares of the rankings.
+    pub weights: Weights,
+    /// Results at most.
+    pub most: usize,
+    /// Documents that are meant; all without one.
+    pub filter: Option<Filter>,
+    /// Least similarity of a result's meaning to the query's.
+    pub least_similarity: Option<f32>,
+    /// Share of the score against that of being different from better results.
+    pub diversity: Option<f32>,
+}
+
+impl Lookup {
+    pub(crate) fn query(&self) -> Query<'_> {
+        Query {
+            text: &self.text,
+            vector: &self.vector,
+            weights: self.weights,
+            most: self.most,
+            filter: self.filter.as_ref(),
+            least_similarity: self.least_similarity,
+            diversity: self.diversity,
+        }
+    }
+}
+
+/// A chunk that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Its document.
+    pub document: Document,
+    /// The chunk.
+    pub chunk: Chunk,
+    /// Score, from 0 to 1 with 1 the best.
+    pub score: f32,
+    /// Similarity of its meaning to the query's.
+    pub similarity: f32,
+}
+
+/// Progress of storing a document's chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// All of them are: searches find it.
+    Complete,
+    /// They are being made.
+    UnderWay,
+    /// They cannot be made, and nothing finds it.
+    Failed,
+}
+
+/// Reads a document and its state from its record; `None` where the record is none of a document.
+pub type ReadRecord = fn(&Record) -> Option<(Document, State)>;
+
+/// A change of a space's documents that is stored.
+#[derive(Debug)]
+pub enum Changed {
+    /// A document is complete, with these chunks.
+    Added(Document, Vec<Chunk>),
+    /// A document of this id was removed.
+    Removed(String),
+    /// A document has other attributes.
+    Attributes(Document),
+}
+
+/// An index of all spaces.
+///
+/// The records and items of the store are what counts: an index is made of them when it is needed, and tells at the next search of
+/// what any server has stored before it.
+pub trait SearchIndex: Send + Sync {
+    /// Chunks of the documents of a space that a search finds, best first.
+    ///
+    /// # Errors
+    /// When the store cannot be read; so for all.
+    fn search<'a>(&'a self, space: &'a Key, lookup: Lookup) -> BoxFuture<'a, Vec<Found>>;
+
+    /// Take up what was stored. The next search does it where this was not called.
+    fn changed<'a>(&'a self, space: &'a Key, change: Changed) -> BoxFuture<'a, ()>;
+
+    /// Make the index of a space that is going to be searched, as far as that is of use before the first search.
+    fn prepare<'a>(&'a self, space: &'a Key) -> BoxFuture<'a, ()>;
+
+    /// Whether the index outlives the process, so that it is worth making before anything is searched.
+    fn outlives(&self) -> bool;
+
+    /// Forget a space that is searched no more.
+    fn forget(&self, space: &Key);
+}
+
+/// Key of the record that changes with the documents of a space, where servers share a store.
+pub fn revision_key(space: &Key) -> Key {
+    let id = format!("vector_store\n{}\n{}", space.owner, space.id);
+    Key::new(&Arc::from(SERVER), Kind::Revision, id)
+}
+
+/// The mark of a space; `None` where nobody else could have changed it.
+pub(crate) async fn revision(
+    store: &dyn Store,
+    space: &Key,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    if !store.is_shared() {
+        return Ok(None);
+    }
+    let record = store.get(revision_key(space)).await?;
+    Ok(record.map(|record| record.body))
+}
+
+/// Key of a document of a space.
+pub(crate) fn key_of(space: &Key, document: &str) -> Key {
+    let id = format!("{}/{document}", space.id);
+    Key::new(&space.owner, Kind::VectorStoreFile, id)
+}

@@ -1,0 +1,30 @@
+// Streams of events that are opened again when they break off.
+
+import { events, key } from "./api.js";
+
+/** Pauses before a stream is opened again, in milliseconds. */
+const PAUSES = [500, 1000, 2000, 5000, 10_000];
+
+/**
+ * Follow topics until `signal` is aborted. `heard` gets the name and the data of each event, `connected` is called before the first one
+ * of a stream, and `broken` with the reason when it has ended.
+ */
+export async function follow(topics, signal, { heard, connected = () => {}, broken = () => {} }) {
+  for (let tries = 0; !signal.aborted; tries++) {
+    let reason = "the stream ended";
+    try {
+      for await (const { name, data } of events(topics, signal)) {
+        if (signal.aborted) return;
+        if (tries >= 0) await connected();
+        tries = -1;
+        heard(name, data);
+      }
+    } catch (error) {
+      if (signal.aborted || !key.get()) return;
+      reason = error.message;
+    }
+    if (signal.aborted) return;
+    broken(reason);
+    await new Promise((resolve) => setTimeout(resolve, PAUSES[Math.min(Math.max(tries, 0), PAUSES.length - 1)]));
+  }
+}
