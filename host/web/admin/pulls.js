@@ -41,8 +41,10 @@ export class Pulls {
 
   async list() {
     try {
+      const known = [...this.#rows.keys()];
       const { data } = await get("v1/admin/pulls");
-      this.#rows = new Map(data.map((row) => [row.id, row]));
+      for (const id of known) if (!data.some((row) => row.id === id)) this.#rows.delete(id);
+      data.forEach((row) => this.#keep(row));
       const { data: library } = await get("v1/admin/library");
       this.#removable = new Set(library.map(({ name }) => name));
       this.button.hidden = byId("pulls").hidden = false;
@@ -56,9 +58,14 @@ export class Pulls {
   /** A pull has gone on. */
   told(row) {
     const before = this.#rows.get(row.id)?.state;
-    this.#rows.set(row.id, row);
+    this.#keep(row);
     this.#draw();
     if (ENDED.includes(row.state) && before !== row.state) this.#change();
+  }
+
+  /** Answers and events overtake one another: what has ended stays so. */
+  #keep(row) {
+    if (!ENDED.includes(this.#rows.get(row.id)?.state)) this.#rows.set(row.id, row);
   }
 
   async remove(name) {

@@ -121,10 +121,20 @@ test("models are pulled with progress, cancelled and removed", async () => {
 test("a model is pulled, loaded, asked and removed", async () => {
   const begun = performance.now();
   const { page, close } = await signedIn("models");
+  const failed = row(page, "pulls", "org/absent").getByText("failed");
+  // The event that a pull has ended overtakes the answer to its beginning.
+  await page.route("**/v1/admin/pulls", async (route) => {
+    const response = await route.fetch();
+    await failed.waitFor();
+    await route.fulfill({ response });
+  });
   await button(page, "Pull from the hub").click();
   await page.fill("#field-model", "org/absent");
   await page.keyboard.press("Enter");
-  await row(page, "pulls", "org/absent").getByText("failed").waitFor();
+  await page.locator("#dialog").waitFor({ state: "hidden" });
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  assert.ok(await failed.isVisible());
+  await page.unroute("**/v1/admin/pulls");
   await button(page, "Pull from the hub").click();
   await page.fill("#field-model", "org/tiny");
   await page.keyboard.press("Enter");
