@@ -226,8 +226,9 @@ fn feature_l13_random_operations_of_many_clients_lose_nothing_and_leave_nothing(
     unload_all(&managed);
     wait_for(|| {
         let now = counts(&managed);
-        // Passes that trim the memory may keep a thread of their own.
-        let as_before = now.0 <= before.0 && now.1 <= before.1 + 1;
+        // Threads that may block take turns at the passes that trim the memory, and live for a while after each; what
+        // leaks leaves one or more a load.
+        let as_before = now.0 <= before.0 && now.1 <= before.1 + 8;
         let missing = || format!("(descriptors, threads) are {now:?}, and were {before:?}");
         as_before.then_some(()).ok_or_else(missing)
     });
