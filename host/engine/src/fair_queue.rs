@@ -3,8 +3,10 @@
 //! Each tenant, and each key within a tenant, has a virtual time that grows by the tokens computed for it,
 //! divided by its weight; the lowest is served next (the virtual token counter of Sheng et al., "Fairness
 //! in Serving Large Language Models", 2024). A tenant that returns after a pause starts no lower than the
-//! lowest of those present: idle time cannot be saved up. A tenant that was ahead stays ahead, so that
-//! leaving for a moment does not reset its account; one that stays away for long is forgotten.
+//! lowest of those present, less a credit of some tokens: more idle time than that cannot be saved up. The credit
+//! lets two prompts of a tenant that seldom asks follow each other before a flood has caught up with the first. A
+//! tenant that was ahead stays ahead, so that leaving for a moment does not reset its account; one that stays away
+//! for long is forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +53,8 @@ pub(crate) struct FairQueue {
     idle_s: u64,
     /// Seconds since some moment in the past.
     now_s: u64,
+    /// Virtual time by which a tenant that returns may start below those present.
+    credit: u64,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +92,11 @@ impl FairQueue {
         self.now_s = now_s;
     }
 
+    /// Let a tenant that returns start this many tokens, at weight 1, below those present.
+    pub(crate) fn set_credit(&mut self, tokens: usize) {
+        self.credit = TOKEN.saturating_mul(tokens as u64);
+    }
+
     /// Drop accounts that have had no sequence for too long.
     fn expire(&mut self) {
         let (now, idle) = (self.now_s, self.idle_s);
@@ -106,6 +115,7 @@ impl FairQueue {
     pub(crate) fn enter(&mut self, share: &Share) {
         self.expire();
         let floor = lowest(self.tenants.values().map(|tenant| &tenant.account));
+        let floor = floor.map(|floor| floor.saturating_sub(self.credit));
         let tenant = self.tenants.entry(Arc::clone(&share.tenant)).or_default();
         tenant.account.enter(floor);
         tenant.weight = share.weight.max(1);
@@ -121,9 +131,9 @@ impl FairQueue {
             if let Some(key) = tenant.keys.get_mut(&share.key) {
                 key.leave(self.now_s);
             }
-            forget(&mut tenant.keys, |key| key);
+            forget(&mut tenant.keys, 0, |key| key);
         }
-        forget(&mut self.tenants, |tenant| &tenant.account);
+        forget(&mut self.tenants, self.credit, |tenant| &tenant.account);
     }
 
     /// Charge `tokens` computed tokens.
@@ -232,12 +242,12 @@ fn lowest<'a>(accounts: impl Iterator<Item = &'a Account>) -> Option<u64> {
     present.map(|account| account.time).min()
 }
 
-/// Drop accounts without sequences that would start at the floor anyway and, above [`REMEMBERED`], those
+/// Drop accounts without sequences that would start at the floor, less `credit`, anyway and, above [`REMEMBERED`], those
 /// of the others that are least ahead.
-fn forget<T>(accounts: &mut BTreeMap<Arc<str>, T>, account: impl Fn(&T) -> &Account) {
+fn forget<T>(accounts: &mut BTreeMap<Arc<str>, T>, credit: u64, account: impl Fn(&T) -> &Account) {
     let floor = lowest(accounts.values().map(&account));
     // With no account present, none is ahead.
-    let floor = floor.unwrap_or(u64::MAX);
+    let floor = floor.map_or(u64::MAX, |floor| floor.saturating_sub(credit));
     let ahead = |entry: &T| account(entry).present > 0 || account(entry).time > floor;
     accounts.retain(|_, entry| ahead(entry));
     let absent = |entry: &T| account(entry).present == 0;
@@ -284,6 +294,30 @@ mod tests {
             25 * TOKEN,
             "the lowest present"
         );
+    }
+
+    #[test]
+    fn feature_q6_a_tenant_that_returns_has_a_credit_and_no_second_one_before_it_is_earned() {
+        let mut queue = FairQueue::default();
+        queue.set_credit(100);
+        let (steady, seldom) = (share("a", 1, ""), share("b", 1, ""));
+        queue.enter(&steady);
+        queue.charge(&steady, 1000);
+        queue.enter(&seldom);
+        assert_eq!(queue.virtual_time(&seldom).0, 900 * TOKEN);
+        queue.charge(&seldom, 80);
+        // It comes and goes: what it used of its credit stays used.
+        queue.leave(&seldom);
+        queue.enter(&seldom);
+        assert_eq!(queue.virtual_time(&seldom).0, 980 * TOKEN);
+        queue.leave(&seldom);
+        queue.charge(&steady, 50);
+        queue.enter(&seldom);
+        assert_eq!(queue.virtual_time(&seldom).0, 980 * TOKEN);
+        queue.leave(&seldom);
+        queue.charge(&steady, 500);
+        queue.enter(&seldom);
+        assert_eq!(queue.virtual_time(&seldom).0, 1450 * TOKEN);
     }
 
     #[test]

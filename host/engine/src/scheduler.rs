@@ -35,6 +35,10 @@ pub(crate) type SequenceId = u64;
 /// Steps for which tenants count as contending after more than one of them had sequences.
 const CONTENTION_STEPS: u64 = 1024;
 
+/// Contended chunks that a tenant which returns may have computed before it counts as even with those present: the
+/// prompts of two or three short requests, and about 40 ms of the others' time.
+const CREDIT_CHUNKS: usize = 8;
+
 /// Most rows of logits in a step that are of prompts alone and are sampled from by nobody. Each has a number for every
 /// token of the vocabulary, so that they bound the memory of a step.
 pub(crate) const SCORED_ROWS_MAX: usize = 64;
@@ -168,9 +172,16 @@ impl Scheduler {
     }
 
     /// Bound the prompt tokens of steps while several tenants are active, or were lately: the time to first
-    /// token of one tenant is at least the time of a step with the prompts of another.
+    /// token of one tenant is at least the time of a step with the prompts of another. Without a bound, tenants that
+    /// return have no credit either.
     pub(crate) fn set_contended_chunk(&mut self, tokens: usize) {
         self.contended_chunk = tokens.max(1);
+        // No more than the tokens of a step: a credit alone preempts nobody.
+        let credit = match tokens {
+            usize::MAX => 0,
+            tokens => tokens.saturating_mul(CREDIT_CHUNKS).min(self.limits.tokens),
+        };
+        self.fair_queue.set_credit(credit);
     }
 
     /// Tell the time, in seconds since any moment, by which idle tenants are forgotten.

@@ -89,7 +89,7 @@ const ASKED: usize = 32;
 /// The times to first token that half of the requests of a tenant, and one in a hundred, exceed. Both it and its neighbour
 /// send one request in so much time, in the mean.
 fn first_tokens(own: u64, neighbour: u64) -> [u64; 2] {
-    const MEASURED: usize = 1_000;
+    const MEASURED: usize = 2_000;
     let mut random = Pcg64::seed_from_u64(11);
     let mut scheduler = scheduler(16, 256, 4000);
     scheduler.set_prefill_chunk(64);
@@ -140,9 +140,9 @@ fn feature_q6_a_flood_raises_the_first_token_of_another_tenant_by_less_than_a_fi
     // What a full batch takes for a request: its prompt, and its part of the steps that decode it.
     let request = 2 * ASKED as u64 + ASKED as u64 * time_of(16) / 16;
     let share = 2 * request;
-    // A tenant that uses a third or a quarter of its share, beside one that uses all of its own, or asks for it a hundred
-    // times.
-    for part in [3, 4] {
+    // A tenant that uses half of its share, or down to a tenth, beside one that uses all of its own, or asks for it a
+    // hundred times.
+    for part in [2, 3, 4, 6, 10] {
         let [median, slow] = first_tokens(part * share, share);
         let [flooded, slow_flooded] = first_tokens(part * share, share / 100);
         assert!(5 * flooded < 6 * median, "{median} and {flooded}");
