@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::retrieval::store_of;
 use crate::support::client::{Request, Response};
-use crate::support::{Server, example, have};
+use crate::support::{Server, example, have, wait_for};
 
 const INFERENCE: &str = "/api/v1/llm/inference";
 const KEY: &str = "an admin key of the tests";
@@ -348,7 +348,13 @@ fn feature_k4_k5_prefixes_are_counted_and_cleared() {
     let caches = || server.get("/api/v1/llm/cache/stats").ok();
     ask();
     ask();
-    let before = caches();
+    // The engine tells its figures after the step, when the answer may have left.
+    let before = wait_for(|| {
+        let now = caches();
+        let pool = &now["kv_cache_buffer_pool"];
+        let told = pool["buffer_reuse_count"].as_u64() > Some(0) && pool["active_buffers"] == 0;
+        told.then(|| now.clone()).ok_or_else(|| now.to_string())
+    });
     let prefix = &before["prefix_cache"];
     assert_eq!((&prefix["hits"], &prefix["misses"]), (&json!(1), &json!(1)));
     assert_eq!(prefix["hit_rate"], 0.5);
@@ -359,8 +365,6 @@ fn feature_k4_k5_prefixes_are_counted_and_cleared() {
     assert!(prefix["total_entries"].as_u64() > Some(0), "{prefix}");
     assert!(prefix["memory_used_mb"].as_f64() > Some(0.0), "{prefix}");
     assert_eq!(before["model_metadata_cache"]["total_entries"], 1);
-    let pool = &before["kv_cache_buffer_pool"];
-    assert!(pool["buffer_reuse_count"].as_u64() > Some(0), "{pool}");
     let clear = |kind: &str| {
         let request = Request::post("/api/v1/llm/cache/clear", &json!({"cache_type": kind}));
         server.send(&request.header("x-admin-token", KEY))
