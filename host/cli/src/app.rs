@@ -28,6 +28,10 @@ use crate::tasks::{listener_of, signals};
 use crate::traces::Traces;
 use crate::{library, remote, start};
 
+/// Time after which an idle thread of the runtime that is there to block ends. Each task wakes the one that has been idle
+/// for longest, so that regular tasks, as `memory.rs` has, would keep several for good if this were not less than their pause.
+const IDLE_THREAD: Duration = Duration::from_secs(2);
+
 const LISTENER_ENDED: &str = "the listener ended, and without it there is no server";
 
 /// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
@@ -45,6 +49,7 @@ pub(crate) fn serve(source: ConfigSource, take_over: bool) -> anyhow::Result<()>
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("mortise-server")
+        .thread_keep_alive(IDLE_THREAD)
         .build()
         .context("cannot start the server's threads")?;
     let result = runtime.block_on(run(config, source, arrival));

@@ -22,7 +22,7 @@ mod glibc {
 
     use crate::supervise::supervise;
 
-    /// Pause between two passes.
+    /// Pause between two passes. Longer than threads of the runtime stay idle (`IDLE_THREAD` in `app.rs`).
     const INTERVAL: Duration = Duration::from_secs(5);
 
     /// Trim the heap every few seconds for as long as the runtime lives.
