@@ -176,7 +176,7 @@ impl Scheduler {
     /// return have no credit either.
     pub(crate) fn set_contended_chunk(&mut self, tokens: usize) {
         self.contended_chunk = tokens.max(1);
-        // No more than the tokens of a step: a credit alone preempts nobody.
+        // No more than the tokens of a step, by which others may be ahead before they are preempted for it.
         let credit = match tokens {
             usize::MAX => 0,
             tokens => tokens.saturating_mul(CREDIT_CHUNKS).min(self.limits.tokens),

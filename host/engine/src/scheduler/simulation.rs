@@ -88,13 +88,16 @@ impl Simulation {
         let caching = random.random_range(0..5) > 0;
         let overlapped = random.random_range(0..3) == 0;
         let drafts = random.random_range(0..2) * random.random_range(0..6);
+        let mut scheduler = Scheduler::new(limits, BlockPool::new(blocks, BLOCK_TOKENS, caching));
+        let credit = random.random_range(0..=limits.tokens);
+        scheduler.fair_queue.set_credit(credit);
         let mut tokens =
             |count: usize| -> Vec<u32> { (0..count).map(|_| random.random_range(0..4)).collect() };
         Self {
             overlapped,
             pending: Vec::new(),
             prefixes: vec![tokens(0), tokens(9), tokens(17), tokens(24)],
-            scheduler: Scheduler::new(limits, BlockPool::new(blocks, BLOCK_TOKENS, caching)),
+            scheduler,
             cells: vec![0; blocks * BLOCK_TOKENS],
             arrivals_left: random.random_range(1..20),
             draft_max: if overlapped { 0 } else { drafts },
