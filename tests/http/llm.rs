@@ -353,7 +353,7 @@ fn feature_k4_k5_prefixes_are_counted_and_cleared() {
         let now = caches();
         let pool = &now["kv_cache_buffer_pool"];
         let told = pool["buffer_reuse_count"].as_u64() > Some(0) && pool["active_buffers"] == 0;
-        told.then(|| now.clone()).ok_or_else(|| now.to_string())
+        if told { Ok(now) } else { Err(now.to_string()) }
     });
     let prefix = &before["prefix_cache"];
     assert_eq!((&prefix["hits"], &prefix["misses"]), (&json!(1), &json!(1)));
