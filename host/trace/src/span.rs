@@ -107,6 +107,13 @@ impl Span {
         let (Some(tracer), Some(context), true) = (TRACER.get(), &self.0, self.is_sampled()) else {
             return;
         };
+        // In this order, a pause in between makes the part later, and never begin before the span that it is a part of.
+        let read = Instant::now();
+        let now = SystemTime::now();
+        let wall = |instant: Instant| {
+            let ago = read.saturating_duration_since(instant);
+            now.checked_sub(ago).unwrap_or(now)
+        };
         let builder = tracer.span_builder(name).with_start_time(wall(from));
         let builder = builder.with_attributes(pairs(attributes));
         let mut span = builder.start_with_context(tracer, context);
@@ -179,12 +186,6 @@ fn pairs(attributes: Vec<(&'static str, Value)>) -> Vec<KeyValue> {
     pairs
         .map(|(name, value)| KeyValue::new(name, value))
         .collect()
-}
-
-/// The time of day of an instant.
-fn wall(instant: Instant) -> SystemTime {
-    let now = SystemTime::now();
-    now.checked_sub(instant.elapsed()).unwrap_or(now)
 }
 
 /// First characters of a text that a caller chose, as the value of an attribute.
