@@ -45,14 +45,21 @@ def file(client):
     return client.files.create(file=("one.md", b"One line."), purpose="user_data").id
 
 
-def input_file(client):
-    line = {"custom_id": "1", "method": "POST", "url": "/v1/responses", "body": {"model": MODEL, "input": "Hello"}}
-    return client.files.create(file=("in.jsonl", json.dumps(line).encode()), purpose="batch").id
+def input_file(client, lines=1, **more):
+    body = {"model": MODEL, "input": "Hello", **more}
+    line = {"method": "POST", "url": "/v1/responses", "body": body}
+    text = "\n".join(json.dumps({"custom_id": str(number), **line}) for number in range(lines))
+    return client.files.create(file=("in.jsonl", text.encode()), purpose="batch").id
 
 
-def batch(client):
+def batch(client, input_file=input_file):
     options = {"endpoint": "/v1/responses", "completion_window": "24h"}
     return client.batches.create(input_file_id=input_file(client), **options).id
+
+
+def long_batch(client):
+    """A batch that has not ended when it is cancelled."""
+    return batch(client, functools.partial(input_file, lines=200, max_output_tokens=1000))
 
 
 def vector_store(client):
@@ -85,6 +92,7 @@ PATHS = [
     (re.compile(r"(/responses/)(?:resp_677efb5139a88190b512bc3fef8e535d|response_id)"), response),
     (re.compile(r"(/conversations/)conv_123"), conversation),
     (re.compile(r"(^/files/)file_id"), file),
+    (re.compile(r"(/batches/)batch_id(?=/cancel)"), long_batch),
     (re.compile(r"(/batches/)batch_id"), batch),
     (re.compile(r"(/vector_stores/)(?:vs_abc123|vector_store_id)"), vector_store),
 ]

@@ -42,14 +42,22 @@ const conversation = () => made('/conversations', { items: MESSAGES });
 const file = () => uploaded('one.md', 'One line.', 'user_data');
 const store = () => made('/vector_stores', { name: 'examples' });
 
-function inputFile() {
-  const body = { model: MODEL, input: 'Hello' };
-  const line = { custom_id: '1', method: 'POST', url: '/v1/responses', body };
-  return uploaded('in.jsonl', JSON.stringify(line), 'batch');
+function inputFile(lines = 1, more = {}) {
+  const line = { method: 'POST', url: '/v1/responses', body: { model: MODEL, input: 'Hello', ...more } };
+  const text = Array.from({ length: lines }, (_, number) => JSON.stringify({ custom_id: String(number), ...line }));
+  return uploaded('in.jsonl', text.join('\n'), 'batch');
 }
 
 async function batch() {
-  const input = await inputFile();
+  return batchOf(await inputFile());
+}
+
+/** A batch that has not ended when it is cancelled. */
+async function longBatch() {
+  return batchOf(await inputFile(200, { max_output_tokens: 1000 }));
+}
+
+function batchOf(input) {
   return made('/batches', { input_file_id: input, endpoint: '/v1/responses', completion_window: '24h' });
 }
 
@@ -71,11 +79,12 @@ const PATHS = [
   [/(\/responses\/)(?:resp_677efb5139a88190b512bc3fef8e535d|response_id)/, response],
   [/(\/conversations\/)conv_123/, conversation],
   [/(\/v1\/files\/)file_id/, file],
+  [/(\/batches\/)batch_id(?=\/cancel)/, longBatch],
   [/(\/batches\/)batch_id/, batch],
   [/(\/vector_stores\/)(?:vs_abc123|vector_store_id)/, store],
 ];
 // Members of bodies that name what exists.
-const MEMBERS = { file_id: file, input_file_id: inputFile };
+const MEMBERS = { file_id: file, input_file_id: () => inputFile() };
 // What there is at least one of in a list.
 const LISTS = { '/chat/completions': completion, '/files': file, '/batches': batch, '/vector_stores': store };
 const ITEM = /\/conversations\/([^/]+)\/items\/msg_abc/;
