@@ -3,6 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -17,8 +18,11 @@ use crate::support::client::Request;
 const WINDOW: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_secs(2);
 
-/// Requests of a day: enough for all rounds, and few enough that little flows back while they run.
+/// Requests of a day: enough for [`ROUNDS`], and few enough that little flows back while they run.
 const A_DAY: u64 = 100_000;
+
+/// Rounds with one state file.
+const ROUNDS: u64 = 400;
 
 /// Pause of a client between two requests.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -126,18 +130,21 @@ fn run(server: &mut Server, time: Duration) -> Load {
     load
 }
 
-#[test]
-fn feature_z3_kills_never_give_back_more_than_the_window() {
-    let rounds = std::env::var("MORTISE_COUNTER_KILLS");
-    let rounds: u64 = rounds.map_or(1, |rounds| rounds.parse().expect("a number"));
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("state.db");
+/// What all rounds came to.
+#[derive(Default)]
+struct Totals {
+    requests: u64,
+    in_windows: u64,
+    lost: u64,
+}
+
+/// Have servers with this state file killed, one after the other.
+fn kill_often(path: &Path, rounds: Range<u64>, totals: &mut Totals) {
     let used = |server: &Server| A_DAY - left(server);
-    let (mut requests, mut lost_in_all, mut in_windows) = (0, 0, 0);
     let mut before = (0, Instant::now());
     let mut last = Load::default();
-    for round in 0..=rounds {
-        let mut server = server(&path);
+    for round in rounds.start..=rounds.end {
+        let mut server = server(path);
         let (now, asked) = (used(&server), Instant::now());
         let (answered, late) = (last.answered.load(SeqCst), last.late.load(SeqCst));
         let expected = before.0 + answered + 1;
@@ -152,16 +159,11 @@ fn feature_z3_kills_never_give_back_more_than_the_window() {
             now <= expected + CLIENTS + 1 + last.unsure.load(SeqCst),
             "round {round}: {now} are counted of {expected}"
         );
-        requests += answered;
-        lost_in_all += lost;
-        in_windows += late;
-        if round > 0 && round % 50 == 0 {
-            println!(
-                "{round} kills: {requests} answered, {in_windows} in windows, {lost_in_all} not counted"
-            );
-        }
-        if round == rounds {
-            break;
+        totals.requests += answered;
+        totals.lost += lost;
+        totals.in_windows += late;
+        if round == rounds.end {
+            return;
         }
         before = (now, asked);
         // Kills come before anything is written, while it is, and afterwards.
@@ -170,7 +172,22 @@ fn feature_z3_kills_never_give_back_more_than_the_window() {
             Duration::from_millis(50 + 379 * (round + 7) % 4950),
         );
     }
-    println!(
-        "{rounds} kills: {requests} requests answered, {in_windows} in windows before kills, {lost_in_all} not counted"
-    );
+}
+
+#[test]
+fn feature_z3_kills_never_give_back_more_than_the_window() {
+    let rounds = std::env::var("MORTISE_COUNTER_KILLS");
+    let rounds: u64 = rounds.map_or(1, |rounds| rounds.parse().expect("a number"));
+    let mut totals = Totals::default();
+    let mut done = 0;
+    while done < rounds {
+        let folder = tempfile::tempdir().expect("a folder");
+        let next = rounds.min(done + ROUNDS);
+        kill_often(&folder.path().join("state.db"), done..next, &mut totals);
+        done = next;
+        println!(
+            "{done} kills: {} requests answered, {} in windows before kills, {} not counted",
+            totals.requests, totals.in_windows, totals.lost
+        );
+    }
 }
