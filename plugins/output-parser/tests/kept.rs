@@ -25,3 +25,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn feature_s14_a_list_of_no_calls_is_kept() {
+    let format = Format::all().position(|format| format == Format::Sarashina);
+    let format = u8::try_from(format.unwrap()).unwrap();
+    for flags in 0..4 {
+        let mut data = vec![format, flags];
+        data.extend_from_slice(b"a <|tool_calls|>() b <|tool_calls|> [] c");
+        Input::new(&data).unwrap().check();
+    }
+}

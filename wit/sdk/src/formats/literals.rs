@@ -95,6 +95,9 @@ pub(super) async fn sarashina(text: &mut Text) {
             text.tool(&name)?;
             calls.push((name, arguments));
         }
+        if calls.is_empty() {
+            return None;
+        }
         for (name, arguments) in calls {
             text.call(&name, None, &arguments)?;
         }
