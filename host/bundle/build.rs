@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use wasm_encoder::{ComponentSection, CustomSection};
+use zlib_rs::{DeflateConfig, ReturnCode, compress_bound, compress_slice};
 
 /// Names of the default plugins.
 const PLUGINS: [&str; 4] = ["chat-template", "output-parser", "grammar", "policy"];
@@ -33,7 +34,7 @@ fn main() {
     let root = manifest.join("../..");
     let mut source = String::new();
     let written = embed_plugins(&mut source, &manifest.join("prebuilt"), &out)
-        .and_then(|()| embed_model(&mut source, &root.join("examples/demo-model/model")))
+        .and_then(|()| embed_model(&mut source, &root.join("examples/demo-model/model"), &out))
         .and_then(|()| write(&out.join("bundle.rs"), source.as_bytes()));
     if let Err(message) = written {
         // Cargo shows this as it is; a panic would bury it.
@@ -52,16 +53,16 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
 
 fn embed_plugins(source: &mut String, folder: &Path, out: &Path) -> Result<(), String> {
     println!("cargo::rerun-if-changed={}", folder.display());
-    source.push_str("static PLUGINS: &[(&str, &[u8], &[u8])] = &[\n");
+    source.push_str("static PLUGINS: &[(&str, Packed, Packed)] = &[\n");
     for name in PLUGINS {
         let _ = writeln!(source, "    {},", embedded(name, folder, out)?);
     }
     source.push_str("];\n");
     // Few servers ever read such a file: those compile it with the first one, and the rest are smaller.
-    let reader = packed(READER, &component(READER, folder)?, out)?;
+    let reader = packed(&component(READER, folder)?, &out.join(READER))?;
     let _ = writeln!(
         source,
-        "static READER: (&str, &[u8]) = ({READER:?}, {reader});"
+        "static READER: (&str, Packed) = ({READER:?}, {reader});"
     );
     Ok(())
 }
@@ -69,12 +70,11 @@ fn embed_plugins(source: &mut String, folder: &Path, out: &Path) -> Result<(), S
 /// The expression of a plugin: its name, itself and its machine code.
 fn embedded(name: &str, folder: &Path, out: &Path) -> Result<String, String> {
     let wasm = component(name, folder)?;
-    let path = packed(name, &wasm, out)?;
     let machine_code = mortise_aot::precompile(&wasm)
         .map_err(|error| format!("compiling the default plugin `{name}` failed: {error:#}"))?;
-    let compiled = out.join(format!("{name}.cwasm.lz4"));
-    write(&compiled, &lz4_flex::compress_prepend_size(&machine_code))?;
-    Ok(format!("({name:?}, {path}, include_bytes!({compiled:?}))"))
+    let wasm = packed(&wasm, &out.join(format!("{name}.wasm")))?;
+    let machine_code = packed(&machine_code, &out.join(format!("{name}.cwasm")))?;
+    Ok(format!("({name:?}, {wasm}, {machine_code})"))
 }
 
 /// A component with its version.
@@ -86,11 +86,19 @@ fn component(name: &str, folder: &Path) -> Result<Vec<u8>, String> {
     Ok(wasm)
 }
 
-/// The expression of a component's compressed bytes.
-fn packed(name: &str, wasm: &[u8], out: &Path) -> Result<String, String> {
-    let path = out.join(format!("{name}.wasm.lz4"));
-    write(&path, &lz4_flex::compress_prepend_size(wasm))?;
-    Ok(format!("include_bytes!({path:?})"))
+/// The expression of bytes that are compressed in this file.
+fn packed(bytes: &[u8], file: &Path) -> Result<String, String> {
+    let path = file.with_added_extension("zlib");
+    let mut room = vec![0; compress_bound(bytes.len())];
+    let (compressed, end) = compress_slice(&mut room, bytes, DeflateConfig::best_compression());
+    if end != ReturnCode::Ok {
+        return Err(format!("compressing {} failed: {end:?}", file.display()));
+    }
+    write(&path, compressed)?;
+    let length = bytes.len();
+    Ok(format!(
+        "Packed {{ length: {length}, bytes: include_bytes!({path:?}) }}"
+    ))
 }
 
 /// Add the custom section that tells the plugin's version, which is that of the workspace.
@@ -102,10 +110,10 @@ fn append_version(wasm: &mut Vec<u8>) {
     section.append_to_component(wasm);
 }
 
-fn embed_model(source: &mut String, folder: &Path) -> Result<(), String> {
+fn embed_model(source: &mut String, folder: &Path, out: &Path) -> Result<(), String> {
     println!("cargo::rerun-if-changed={}", folder.display());
     // A constant would be in the program once for each unit of code that names it.
-    source.push_str("static DEMO_MODEL: &[(&str, &[u8])] = &[\n");
+    source.push_str("static DEMO_MODEL: &[(&str, Packed)] = &[\n");
     println!("cargo::rerun-if-env-changed={WITHOUT_MODEL}");
     if env::var_os(WITHOUT_MODEL).is_some() {
         source.push_str("];\n");
@@ -124,9 +132,10 @@ fn embed_model(source: &mut String, folder: &Path) -> Result<(), String> {
         .collect();
     paths.sort();
     for path in paths.iter().filter(|path| path.is_file()) {
-        let path = path.canonicalize().map_err(|error| error.to_string())?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let _ = writeln!(source, "    ({name:?}, include_bytes!({path:?})),");
+        let bytes = fs::read(path).map_err(|error| error.to_string())?;
+        let file = packed(&bytes, &out.join(&*name))?;
+        let _ = writeln!(source, "    ({name:?}, {file}),");
     }
     source.push_str("];\n");
     Ok(())

@@ -1,7 +1,10 @@
 //! Contents of the binary: the four default plugins, as WebAssembly and as machine code, the reader of documents, all
 //! compressed, and the demo model. `build.rs` gathers them.
 
+use std::sync::LazyLock;
+
 use mortise_plugin::ComponentSource;
+use zlib_rs::{InflateConfig, ReturnCode, decompress_slice};
 
 include!(concat!(env!("OUT_DIR"), "/bundle.rs"));
 
@@ -13,31 +16,48 @@ pub fn plugins() -> Vec<ComponentSource> {
 
 /// The component that reads documents which are no text. It comes without machine code: what loads it compiles it.
 pub fn document_reader() -> ComponentSource {
-    let (name, wasm) = READER;
+    let (name, wasm) = &READER;
     ComponentSource::Embedded {
         name,
-        wasm: unpacked(wasm),
+        wasm: wasm.unpacked(),
         precompiled: Vec::new(),
     }
 }
 
-fn source(&(name, wasm, precompiled): &(&'static str, &[u8], &[u8])) -> ComponentSource {
+fn source((name, wasm, precompiled): &(&'static str, Packed, Packed)) -> ComponentSource {
     ComponentSource::Embedded {
         name,
-        wasm: unpacked(wasm),
+        wasm: wasm.unpacked(),
         // Without machine code, a plugin is compiled anew.
-        precompiled: unpacked(precompiled),
+        precompiled: precompiled.unpacked(),
     }
 }
 
-/// Bytes that `build.rs` compressed. What is broken is empty, and is refused where a component is expected.
-fn unpacked(packed: &[u8]) -> Vec<u8> {
-    lz4_flex::decompress_size_prepended(packed).unwrap_or_default()
+/// Bytes that `build.rs` compressed.
+struct Packed {
+    /// Bytes before that.
+    length: usize,
+    bytes: &'static [u8],
+}
+
+impl Packed {
+    /// The bytes. What is broken is empty, and is refused where a component is expected.
+    fn unpacked(&self) -> Vec<u8> {
+        let mut unpacked = vec![0; self.length];
+        match decompress_slice(&mut unpacked, self.bytes, InflateConfig::default()) {
+            (_, ReturnCode::Ok) => unpacked,
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The files of the demo model by name, as they stand in `examples/demo-model/model`.
 pub fn demo_model() -> &'static [(&'static str, &'static [u8])] {
-    DEMO_MODEL
+    static FILES: LazyLock<Vec<(&'static str, &'static [u8])>> = LazyLock::new(|| {
+        let unpacked = |(name, file): &(&'static str, Packed)| (*name, &*file.unpacked().leak());
+        DEMO_MODEL.iter().map(unpacked).collect()
+    });
+    &FILES
 }
 
 #[cfg(test)]
