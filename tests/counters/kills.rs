@@ -130,7 +130,7 @@ fn run(server: &mut Server, time: Duration) -> Load {
     load
 }
 
-/// What all rounds came to.
+/// Totals of all rounds.
 #[derive(Default)]
 struct Totals {
     requests: u64,
