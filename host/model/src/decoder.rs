@@ -2,7 +2,7 @@
 
 mod whole_texts;
 
-pub use whole_texts::EmbedError;
+pub use whole_texts::{EmbedError, EmbedText};
 
 use mortise_kernels::attention::AttentionRow;
 use mortise_kernels::linear::{Activations, LogitScale, Scores, WantedLogits};

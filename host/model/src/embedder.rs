@@ -1,10 +1,13 @@
 //! Models that make vectors of texts: encoders, and decoders whose rows are pooled.
 
-use crate::decoder::{EmbedError, Model};
+use std::sync::Arc;
+
+use crate::decoder::{EmbedError, EmbedText, Model};
 use crate::encoder::{Encoder, EncoderSpec, ModernEncoder, ModernSpec};
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
 use crate::pooling::{Pooling, PoolingSpec};
+use crate::spec::ModelSpec;
 use crate::weights::WeightPrecision;
 
 /// A model that makes vectors of texts. Immutable.
@@ -102,25 +105,49 @@ impl Embedder {
         }
     }
 
+    /// The shape that adapters are checked against; `None` for encoders, which take none.
+    pub fn adapter_base(&self) -> Option<Arc<ModelSpec>> {
+        match &self.0 {
+            Kind::Encoder(_) | Kind::Modern(_) => None,
+            Kind::Decoder(model, _) => Some(Arc::new(model.spec().clone())),
+        }
+    }
+
     /// One vector for each text, in order. A text's vector does not depend on the others.
     pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let plain = texts.iter().map(|tokens| EmbedText {
+            tokens,
+            adapter: None,
+        });
+        self.embed_adapted(&plain.collect::<Vec<_>>())
+    }
+
+    /// The same with adapters, of which texts of one batch may have different ones.
+    ///
+    /// # Errors
+    /// When a text has no tokens or too many, or an adapter does not fit the model.
+    pub fn embed_adapted(&self, texts: &[EmbedText<'_>]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let plain = || -> Result<Vec<&[u32]>, EmbedError> {
+            let adapted = texts.iter().any(|text| text.adapter.is_some());
+            match adapted {
+                true => Err(InputError::Adapter.into()),
+                false => Ok(texts.iter().map(|text| text.tokens).collect()),
+            }
+        };
         let (model, pooling) = match &self.0 {
-            Kind::Encoder(encoder) => return Ok(encoder.embed(texts)?),
-            Kind::Modern(encoder) => return Ok(encoder.embed(texts)?),
+            Kind::Encoder(encoder) => return Ok(encoder.embed(&plain()?)?),
+            Kind::Modern(encoder) => return Ok(encoder.embed(&plain()?)?),
             Kind::Decoder(model, pooling) => (model, *pooling),
         };
         let context = self.context();
-        if let Some(text) = texts
-            .iter()
-            .find(|text| text.is_empty() || text.len() > context)
-        {
-            let tokens = text.len();
+        let mut lengths = texts.iter().map(|text| text.tokens.len());
+        if let Some(tokens) = lengths.find(|length| !(1..=context).contains(length)) {
             return Err(InputError::Context { tokens, context }.into());
         }
         let rows = model.rows_of(texts)?;
         let mut rows = rows.chunks_exact(self.dimensions());
         let vectors = texts.iter().map(|text| {
-            let rows: Vec<&[f32]> = rows.by_ref().take(text.len()).collect();
+            let rows: Vec<&[f32]> = rows.by_ref().take(text.tokens.len()).collect();
             pooling.apply(&rows)
         });
         Ok(vectors.collect())

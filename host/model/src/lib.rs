@@ -49,7 +49,7 @@ mod unique_map;
 mod weights;
 
 pub use checkpoint::vocabulary_size;
-pub use decoder::{EmbedError, Logits, Model};
+pub use decoder::{EmbedError, EmbedText, Logits, Model};
 pub use device::{DeviceModel, DeviceSettings, TokenSource};
 pub use embedder::{Embedder, EmbedderOptions};
 pub use encoder::{Encoder, EncoderFamily, EncoderSpec, EncoderText};

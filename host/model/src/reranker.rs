@@ -1,7 +1,7 @@
 //! Models that score pairs of texts: encoders and decoders with a head, and decoders whose next token is an answer.
 
 use crate::checkpoint::Checkpoint;
-use crate::decoder::{EmbedError, Model};
+use crate::decoder::{EmbedError, EmbedText, Model};
 use crate::encoder::{Encoder, EncoderSpec, EncoderText, ModernEncoder, ModernSpec, check_labels};
 use crate::error::{InputError, ModelError};
 use crate::fields::Fields;
@@ -179,7 +179,11 @@ fn scored(
         return Err(InputError::Context { tokens, context }.into());
     }
     let width = model.spec().hidden;
-    let rows = model.rows_of(&texts)?;
+    let plain = texts.iter().map(|tokens| EmbedText {
+        tokens,
+        adapter: None,
+    });
+    let rows = model.rows_of(&plain.collect::<Vec<_>>())?;
     let mut first = 0;
     let scores = texts.iter().map(|text| {
         let last = first + last_of(text, scoring);

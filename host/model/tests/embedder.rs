@@ -3,10 +3,11 @@
 mod references;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use mortise_model::{
-    EmbedError, Embedder, EmbedderOptions, InputError, ModelFolder, Pooling, PoolingSpec,
-    WeightPrecision,
+    Adapter, EmbedError, EmbedText, Embedder, EmbedderOptions, InputError, ModelFolder, Pooling,
+    PoolingSpec, WeightPrecision,
 };
 use references::References;
 use safetensors::SafeTensors;
@@ -73,6 +74,22 @@ fn references(name: &str, pooling: &str) -> Vec<(Vec<u32>, Vec<f32>)> {
         (tokens, file.floats(&format!("{name}.{pooling}.{index}")))
     };
     (0..3).map(of).collect()
+}
+
+/// The same with an adapter, see `tests/embeddings/make_adapted.py`.
+fn adapted_references(name: &str, pooling: &str) -> Vec<(Vec<u32>, Vec<f32>)> {
+    let file = References::read(&tests().join("embeddings/data/adapted.safetensors"));
+    let of = |index| {
+        let tokens = file.tokens(&format!("{name}.tokens.{index}"));
+        (tokens, file.floats(&format!("{name}.{pooling}.{index}")))
+    };
+    (0..3).map(of).collect()
+}
+
+fn adapter(embedder: &Embedder, path: &str) -> Arc<Adapter> {
+    let folder = ModelFolder::open(tests().join(path)).unwrap();
+    let base = embedder.adapter_base().unwrap();
+    Arc::new(Adapter::load(&folder, &base, 1.0).unwrap())
 }
 
 fn unit(vector: &[f32]) -> Vec<f32> {
@@ -308,6 +325,98 @@ fn a_text_has_the_same_bits_alone_in_a_batch_and_over_many_chunks() {
     let together = embedder.embed(&texts).unwrap();
     for (text, found) in texts.iter().zip(together) {
         assert_eq!(embedder.embed(&[text]).unwrap()[0], found);
+    }
+}
+
+#[test]
+fn feature_a1_adapters_of_embedding_models_agree_with_peft() {
+    for (name, base, path) in [
+        ("qwen3-all", "qwen3-qk-norm", "parity/adapters/qwen3-all"),
+        (
+            "qwen3-all",
+            "qwen3-qk-norm",
+            "parity/adapters/qwen3-all.gguf",
+        ),
+        (
+            "phi3-stacked",
+            "phi3-longrope-short",
+            "parity/adapters/phi3-stacked",
+        ),
+        (
+            "qwen3-features",
+            "qwen3-qk-norm",
+            "embeddings/data/qwen3-features",
+        ),
+    ] {
+        for (kind, pooling) in [("mean", Pooling::Mean), ("last", Pooling::Last)] {
+            let options = EmbedderOptions {
+                pooling: Some(pooling),
+                normalised: Some(false),
+            };
+            let embedder = load(&decoder(base), options).unwrap();
+            let adapter = adapter(&embedder, path);
+            for (tokens, expected) in adapted_references(name, kind) {
+                let text = EmbedText {
+                    tokens: &tokens,
+                    adapter: Some(&adapter),
+                };
+                let found = embedder.embed_adapted(&[text]).unwrap().remove(0);
+                check(&format!("{path} {kind}"), &found, &expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn texts_of_one_batch_have_the_adapters_of_their_own() {
+    let options = EmbedderOptions {
+        pooling: Some(Pooling::Mean),
+        normalised: None,
+    };
+    let embedder = load(&decoder("qwen3-qk-norm"), options).unwrap();
+    let all = adapter(&embedder, "parity/adapters/qwen3-all");
+    let features = adapter(&embedder, "embeddings/data/qwen3-features");
+    let texts: Vec<Vec<u32>> = [200_u32, 250, 1, 256, 100, 255, 17]
+        .map(|length| (0..length).map(|k| (k * 31 + length) % 140).collect())
+        .into();
+    let turns = [None, Some(&all), Some(&features)];
+    let texts: Vec<EmbedText<'_>> = texts
+        .iter()
+        .zip(turns.iter().cycle())
+        .map(|(tokens, adapter)| EmbedText {
+            tokens,
+            adapter: *adapter,
+        })
+        .collect();
+    let together = embedder.embed_adapted(&texts).unwrap();
+    for (text, found) in texts.iter().zip(&together) {
+        assert_eq!(embedder.embed_adapted(&[*text]).unwrap()[0], *found);
+        let plain = &embedder.embed(&[text.tokens]).unwrap()[0];
+        assert_eq!(text.adapter.is_none(), plain == found);
+    }
+}
+
+#[test]
+fn adapters_of_other_models_and_of_encoders_are_refused() {
+    let options = EmbedderOptions {
+        pooling: Some(Pooling::Last),
+        normalised: None,
+    };
+    let qwen = load(&decoder("qwen3-qk-norm"), options).unwrap();
+    let foreign = adapter(&qwen, "parity/adapters/qwen3-all");
+    let encoder = load(&tests().join("embeddings/data/tiny-bert"), options).unwrap();
+    assert!(encoder.adapter_base().is_none());
+    let other = load(&decoder("mistral-window"), options).unwrap();
+    for embedder in [encoder, other] {
+        let text = EmbedText {
+            tokens: &[1, 2],
+            adapter: Some(&foreign),
+        };
+        let found = embedder.embed_adapted(&[text]);
+        assert!(
+            matches!(found, Err(EmbedError::Input(InputError::Adapter))),
+            "{found:?}"
+        );
     }
 }
 

@@ -333,15 +333,11 @@ impl Adapters {
         }
     }
 
-    /// A runtime that applies an adapter to every request, and keeps the adapter until the last of them has ended.
+    /// A loaded adapter, for one request. It stays loaded as long as this is there.
     ///
     /// # Errors
     /// When no such adapter is loaded.
-    pub fn adapted(
-        &self,
-        name: &str,
-        runtime: &Arc<dyn TokenRuntime>,
-    ) -> Result<Arc<dyn TokenRuntime>, AdapterError> {
+    pub fn chosen(&self, name: &str) -> Result<Arc<Adapter>, AdapterError> {
         let mut entries = self.lock();
         let entry = entries.get_mut(name);
         let entry = entry.filter(|entry| entry.state == AdapterState::Loaded);
@@ -354,9 +350,21 @@ impl Adapters {
         };
         entry.uses += 1;
         entry.last_used_ms = Some(now_ms());
+        Ok(adapter)
+    }
+
+    /// A runtime that applies an adapter to every request, and keeps the adapter until the last of them has ended.
+    ///
+    /// # Errors
+    /// When no such adapter is loaded.
+    pub fn adapted(
+        &self,
+        name: &str,
+        runtime: &Arc<dyn TokenRuntime>,
+    ) -> Result<Arc<dyn TokenRuntime>, AdapterError> {
         Ok(Arc::new(AdaptedRuntime {
             runtime: Arc::clone(runtime),
-            adapter,
+            adapter: self.chosen(name)?,
         }))
     }
 

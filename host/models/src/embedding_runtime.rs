@@ -2,8 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use mortise_engine::EngineLoad;
+use mortise_model::Adapter;
+
+use crate::token_runtime::AdapterBase;
 
 /// Vectors of a batch of texts, once they are computed.
 pub type EmbeddingFuture<'a> =
@@ -17,9 +21,12 @@ pub trait EmbeddingRuntime: Send + Sync {
     /// Tokens that a text may have.
     fn context_length(&self) -> usize;
 
-    /// Compute one vector of length 1 for each text, in order. Dropping the future cancels what has
-    /// not begun.
-    fn embed(&self, texts: Vec<Vec<u32>>) -> EmbeddingFuture<'_>;
+    /// Compute one vector of length 1 for each text, in order, with an adapter where one is given. Dropping the
+    /// future cancels what has not begun.
+    fn embed(&self, texts: Vec<Vec<u32>>, adapter: Option<Arc<Adapter>>) -> EmbeddingFuture<'_>;
+
+    /// Shapes that adapters are checked against.
+    fn adapter_base(&self) -> AdapterBase;
 
     /// Counters and gauges of the runtime. Tokens of texts count as prefill.
     fn load(&self) -> EngineLoad;

@@ -68,7 +68,7 @@ pub use model::{
 };
 pub use model_settings::{ModelEngine, RequestDefaults};
 pub use mortise_engine::TenantLoad;
-pub use mortise_model::{EmbeddingPrompts, GenerationConfig, PromptError, PromptUse};
+pub use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig, PromptError, PromptUse};
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
 pub use placement::{Placed, Placement, start_engine};
 pub use rerank_runtime::{RerankRuntime, ScoreFuture};
@@ -81,4 +81,4 @@ pub use upstream_config::{
     ApiKey, BadApiKey, BadBaseUrl, BaseUrl, Dispatch, HealthCheck, MaxTokensField, Rendering,
     UpstreamApi, UpstreamConfig, UpstreamTimeouts,
 };
-pub use vector_cache::VectorCache;
+pub use vector_cache::{TextKey, VectorCache};

@@ -1,26 +1,40 @@
 //! An embedding model on the processor.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use mortise_engine::EngineLoad;
-use mortise_model::{Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
+use mortise_model::{Adapter, EmbedText, Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
 
 use crate::embedding_runtime::{EmbeddingFuture, EmbeddingRuntime};
 use crate::text_queue::{ComputeBatch, TextQueue};
+use crate::token_runtime::AdapterBase;
 
 /// A model that takes one batch after the other.
 pub(crate) struct LocalEmbedder(TextQueue<Embedder>);
 
+/// A text in the queue. It holds its adapter until its vector is made.
+#[derive(Debug, Clone)]
+pub(crate) struct QueuedText {
+    tokens: Vec<u32>,
+    adapter: Option<Arc<Adapter>>,
+}
+
 impl ComputeBatch for Embedder {
-    type Text = Vec<u32>;
+    type Text = QueuedText;
     type Made = Vec<f32>;
 
-    fn tokens(text: &Vec<u32>) -> usize {
-        text.len()
+    fn tokens(text: &QueuedText) -> usize {
+        text.tokens.len()
     }
 
-    fn compute(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, String> {
-        let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
-        self.embed(&texts).map_err(|error| error.to_string())
+    fn compute(&self, texts: &[QueuedText]) -> Result<Vec<Vec<f32>>, String> {
+        let texts = texts.iter().map(|text| EmbedText {
+            tokens: &text.tokens,
+            adapter: text.adapter.as_ref(),
+        });
+        self.embed_adapted(&texts.collect::<Vec<_>>())
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -49,8 +63,17 @@ impl EmbeddingRuntime for LocalEmbedder {
         self.0.model().context()
     }
 
-    fn embed(&self, texts: Vec<Vec<u32>>) -> EmbeddingFuture<'_> {
-        Box::pin(self.0.run(texts))
+    fn embed(&self, texts: Vec<Vec<u32>>, adapter: Option<Arc<Adapter>>) -> EmbeddingFuture<'_> {
+        let texts = texts.into_iter().map(|tokens| QueuedText {
+            tokens,
+            adapter: adapter.clone(),
+        });
+        Box::pin(self.0.run(texts.collect()))
+    }
+
+    fn adapter_base(&self) -> AdapterBase {
+        let base = self.0.model().adapter_base();
+        base.ok_or("it is an encoder, and adapters are those of decoders")
     }
 
     fn load(&self) -> EngineLoad {

@@ -23,7 +23,7 @@ use crate::script::ScriptKind;
 use crate::scripted_conversation::ScriptedConversation;
 use crate::start::{ModelRuntime, start_runtime};
 use crate::text_reranker::TextReranker;
-use crate::token_runtime::TokenRuntime;
+use crate::token_runtime::{AdapterBase, TokenRuntime};
 use crate::weights::LoadedWeights;
 
 /// Opens model files and starts engines, embedders and scripts.
@@ -137,8 +137,8 @@ impl LocalLoader {
 }
 
 /// The adapters of a model, with those that the configuration names loaded.
-fn adapters(config: &ModelConfig, runtime: &dyn TokenRuntime) -> anyhow::Result<Arc<Adapters>> {
-    let adapters = Adapters::new(&config.name, runtime.adapter_base());
+fn adapters(config: &ModelConfig, base: AdapterBase) -> anyhow::Result<Arc<Adapters>> {
+    let adapters = Adapters::new(&config.name, base);
     for lora in &config.loras {
         let (status, _) = adapters.load(lora.clone())?;
         tracing::info!(
@@ -164,6 +164,8 @@ fn add_runtime(
         ModelRuntime::Tokens(_) => {}
         ModelRuntime::Embeddings(runtime) => {
             model.embedder = Some(TextEmbedder {
+                adapters: adapters(config, runtime.adapter_base())?,
+                adapter: None,
                 runtime,
                 tokenizer,
                 prompts: prompts(config, folder)?,
@@ -260,7 +262,7 @@ impl LoadModel for LocalLoader {
             ModelRuntime::Tokens(first) => {
                 let runtime = replicas(first, settled.replicas, start)?;
                 let generator = TokenGenerator {
-                    adapters: adapters(&settled.config, &*runtime)?,
+                    adapters: adapters(&settled.config, runtime.adapter_base())?,
                     runtime,
                     tokenizer,
                     vocabulary_size: files.vocabulary_size,

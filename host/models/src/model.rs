@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mortise_engine::{EngineLoad, TenantLoad};
-use mortise_model::{EmbeddingPrompts, GenerationConfig};
+use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig};
 use mortise_tokenizer::Tokenizer;
 
-use crate::adapters::{AdapterError, Adapters};
+use crate::adapters::{ADAPTER_SEPARATOR, AdapterError, Adapters};
 use crate::catalogue::Named;
 use crate::config::ModelConfig;
 use crate::conversation::TemplateArguments;
 use crate::conversation_runtime::ConversationRuntime;
-use crate::embedding_runtime::EmbeddingRuntime;
+use crate::embedding_runtime::{EmbeddingFuture, EmbeddingRuntime};
 use crate::text_reranker::TextReranker;
 use crate::token_runtime::TokenRuntime;
-use crate::vector_cache::VectorCache;
+use crate::vector_cache::{TextKey, VectorCache};
 
 /// Names of a model, and what lists of models show of it, loaded or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,6 +157,10 @@ pub struct TextEmbedder {
     pub prompts: Arc<EmbeddingPrompts>,
     /// Vectors of texts that may be asked for again.
     pub cache: Arc<VectorCache>,
+    /// Adapters that requests may choose.
+    pub adapters: Arc<Adapters>,
+    /// The one that a request has chosen.
+    pub adapter: Option<Arc<Adapter>>,
 }
 
 impl Model {
@@ -172,8 +176,23 @@ impl Model {
     pub fn adapters(&self) -> Option<&Arc<Adapters>> {
         match &self.generator {
             Some(Generator::Tokens(tokens)) => Some(&tokens.adapters),
-            _ => None,
+            Some(_) => None,
+            None => self.embedder.as_ref().map(|embedder| &embedder.adapters),
         }
+    }
+
+    /// The model with an adapter before its vectors, for one request, under the name of both.
+    ///
+    /// # Errors
+    /// When no such adapter is loaded.
+    pub fn embedding_with(&self, adapter: &str) -> Result<Self, AdapterError> {
+        let embedder = self.embedder.as_ref();
+        let embedder = embedder.map(|embedder| embedder.adapted(adapter));
+        Ok(Self {
+            name: format!("{}{ADAPTER_SEPARATOR}{adapter}", self.name),
+            embedder: embedder.transpose()?,
+            ..self.clone()
+        })
     }
 
     /// Tokens that a prompt and its answer, or a text to embed, may have; `None` if only the runtime
@@ -231,6 +250,33 @@ impl Model {
             (None, Some(embedder), _) => embedder.runtime.load(),
             (None, None, Some(reranker)) => reranker.runtime.load(),
             (None, None, None) => EngineLoad::default(),
+        }
+    }
+}
+
+impl TextEmbedder {
+    /// The same with an adapter, for one request.
+    ///
+    /// # Errors
+    /// When no such adapter is loaded.
+    fn adapted(&self, adapter: &str) -> Result<Self, AdapterError> {
+        Ok(Self {
+            adapter: Some(self.adapters.chosen(adapter)?),
+            ..self.clone()
+        })
+    }
+
+    /// Compute one vector for each text, in order, with the adapter if there is one.
+    pub fn embed(&self, texts: Vec<Vec<u32>>) -> EmbeddingFuture<'_> {
+        self.runtime.embed(texts, self.adapter.clone())
+    }
+
+    /// What the vector of a text that a tenant asks for is kept under.
+    pub fn key(&self, tenant: &Arc<str>, tokens: Vec<u32>) -> TextKey {
+        TextKey {
+            tenant: Arc::clone(tenant),
+            adapter: self.adapter.as_ref().map(|adapter| adapter.number()),
+            tokens,
         }
     }
 }

@@ -129,10 +129,6 @@ fn embedder(
 /// Refuse settings of models that generate text.
 fn without_text(config: &ModelConfig) -> anyhow::Result<()> {
     anyhow::ensure!(
-        config.loras.is_empty(),
-        "`loras` are set and the model generates no text; adapters of embedding models are not supported"
-    );
-    anyhow::ensure!(
         config.draft.is_none(),
         "`draft_model` is set and the model generates no text to guess"
     );
@@ -160,6 +156,10 @@ fn reranker(
     engine: &EngineSettings,
 ) -> anyhow::Result<ModelRuntime> {
     without_text(config)?;
+    anyhow::ensure!(
+        config.loras.is_empty(),
+        "`loras` are set and the model ranks; adapters of rerankers are not supported"
+    );
     anyhow::ensure!(
         config.embedding == EmbedderOptions::default()
             && config.prompts.is_empty()

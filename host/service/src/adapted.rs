@@ -74,6 +74,17 @@ impl ServedModel {
 }
 
 impl Service {
+    /// The model that a caller means by `name`, and its public name, with that of the adapter if one is meant.
+    ///
+    /// # Errors
+    /// When there is no such model, or it has no such adapter.
+    pub fn model_and_name(&self, name: &str) -> Result<(Arc<ServedModel>, String), ServiceError> {
+        let serving = self.serving();
+        let meant = serving.find(&self.meant(&serving, name), None)?;
+        let name = meant.name();
+        Ok((meant.entry, name))
+    }
+
     /// Adapters that a caller is shown, with their models, in the order of the configuration.
     pub async fn permitted_adapters(&self, call: &Call) -> Vec<(Arc<ServedModel>, String)> {
         let mut shown = Vec::new();

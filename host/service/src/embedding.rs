@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_models::{EmbedError, FinishReason, Model, PromptUse, TextEmbedder, Usage};
+use mortise_models::{EmbedError, FinishReason, Model, PromptUse, TextEmbedder, TextKey, Usage};
 
 use crate::admission::{Admission, Call};
 use crate::encoding;
@@ -130,7 +130,7 @@ impl Service {
         self.pay(admission, model, tokens).await?;
         let made = match texts.len() <= MAX_KEPT_INPUTS {
             true => remembered(embedder, &tenant, texts).await,
-            false => embedder.runtime.embed(texts).await,
+            false => embedder.embed(texts).await,
         };
         made.map_err(|error| self.not_made(model, error))
     }
@@ -197,31 +197,24 @@ async fn remembered(
     texts: Vec<Vec<u32>>,
 ) -> Result<Vec<Vec<f32>>, EmbedError> {
     let cache = &embedder.cache;
-    let known: Vec<Option<Arc<[f32]>>> = texts
-        .iter()
-        .map(|tokens| cache.get(tenant, tokens))
-        .collect();
-    let unknown = texts
-        .iter()
-        .zip(&known)
-        .filter(|(_, known)| known.is_none());
-    let unknown: Vec<Vec<u32>> = unknown.map(|(tokens, _)| tokens.clone()).collect();
+    let texts = texts.into_iter();
+    let keys: Vec<TextKey> = texts.map(|tokens| embedder.key(tenant, tokens)).collect();
+    let known: Vec<Option<Arc<[f32]>>> = keys.iter().map(|key| cache.get(key)).collect();
+    let unknown = keys.iter().zip(&known).filter(|(_, known)| known.is_none());
+    let unknown: Vec<Vec<u32>> = unknown.map(|(key, _)| key.tokens.clone()).collect();
     let made = match unknown.is_empty() {
         true => Vec::new(),
-        false => embedder.runtime.embed(unknown).await?,
+        false => embedder.embed(unknown).await?,
     };
     let mut made = made.into_iter();
-    let vectors = texts
-        .into_iter()
-        .zip(known)
-        .map(|(tokens, known)| match known {
-            Some(vector) => vector.to_vec(),
-            None => {
-                let vector = made.next().unwrap_or_default();
-                cache.put(tenant, tokens, &vector);
-                vector
-            }
-        });
+    let vectors = keys.into_iter().zip(known).map(|(key, known)| match known {
+        Some(vector) => vector.to_vec(),
+        None => {
+            let vector = made.next().unwrap_or_default();
+            cache.put(key, &vector);
+            vector
+        }
+    });
     Ok(vectors.collect())
 }
 

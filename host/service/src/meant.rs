@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use mortise_models::{ADAPTER_SEPARATOR, AdapterError, Generator};
+use mortise_models::{ADAPTER_SEPARATOR, AdapterError, Generator, Model};
 
 use crate::error::ServiceError;
 use crate::model::{LoadedModel, ServedModel};
@@ -20,6 +20,20 @@ impl Meant {
         match &self.adapter {
             None => self.entry.listing.name.clone(),
             Some(adapter) => adapted_name(&self.entry, adapter),
+        }
+    }
+
+    /// The loaded model, with the adapter before its vectors if it makes some; the adapter stays loaded as long as
+    /// this is there.
+    ///
+    /// # Errors
+    /// When the adapter is not loaded.
+    pub(crate) fn embedding(&self, model: &Arc<Model>) -> Result<Arc<Model>, AdapterError> {
+        match &self.adapter {
+            Some(adapter) if model.embedder.is_some() => {
+                Ok(Arc::new(model.embedding_with(adapter)?))
+            }
+            _ => Ok(Arc::clone(model)),
         }
     }
 
@@ -52,6 +66,6 @@ pub fn adapted_name(model: &ServedModel, adapter: &str) -> String {
 pub(crate) fn takes_none(entry: &ServedModel) -> AdapterError {
     AdapterError::Unsupported {
         model: entry.listing.name.clone(),
-        reason: "its answers are not computed by the engine of this server".to_owned(),
+        reason: "this server's engine computes neither its answers nor its vectors".to_owned(),
     }
 }

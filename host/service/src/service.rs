@@ -197,6 +197,7 @@ impl Service {
         };
         let mut used = self.hold(&serving, &meant.entry).await?;
         used.observer = routed.observe(used.observer);
+        used.loaded.model = meant.embedding(&used.loaded.model)?;
         Ok((admission, used))
     }
 

@@ -17,12 +17,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Attempts.
 const ATTEMPTS: u32 = 120;
 
-/// The model of a name, if it embeds; without a name the only one that does.
+/// The model of a name, if it embeds, and its public name, with that of an adapter if one is named; without a name
+/// the only model that embeds.
 pub(crate) fn embedder_of(
     state: &ApiState,
     name: Option<&str>,
     param: &str,
-) -> Result<Arc<ServedModel>, Problem> {
+) -> Result<(Arc<ServedModel>, String), Problem> {
     let embeds = |model: &Arc<ServedModel>| {
         let loaded = model.loaded.as_ref();
         loaded.is_some_and(|loaded| loaded.model.embedder.is_some())
@@ -31,7 +32,10 @@ pub(crate) fn embedder_of(
         let models = state.service.models();
         let mut able = models.into_iter().filter(embeds);
         return match (able.next(), able.next()) {
-            (Some(only), None) => Ok(only),
+            (Some(only), None) => {
+                let name = only.listing.name.clone();
+                Ok((only, name))
+            }
             (None, _) => {
                 let message =
                     "no model here makes embeddings; operators can add one, as with `pooling`";
@@ -43,12 +47,11 @@ pub(crate) fn embedder_of(
             }
         };
     };
-    let model = state.service.model(name);
-    let model = model.map_err(|error| crate::problem::problem_of(error).at(param))?;
+    let found = state.service.model_and_name(name);
+    let (model, name) = found.map_err(|error| crate::problem::problem_of(error).at(param))?;
     match embeds(&model) {
-        true => Ok(model),
+        true => Ok((model, name)),
         false => {
-            let name = &model.listing.name;
             let message =
                 format!("`{param}`: the model `{name}` is not loaded, or makes no embeddings");
             Err(Problem::invalid(param, message))

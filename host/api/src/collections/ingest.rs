@@ -142,7 +142,7 @@ async fn steps(
     let file = key_of(&member.key.owner, &member.file());
     let _held = state.files.hold(file);
     let bytes = content(state, member).await?;
-    let model = embedder_of(state, Some(member.model()), "model")?;
+    let (model, _) = embedder_of(state, Some(member.model()), "model")?;
     let (text, pages, spans) = divided(state, member, principal, bytes, &model).await?;
     let chunks = chunks(&*state.store, &member.key).await?;
     let mut chunks = go_on(state, member, &spans, chunks).await?;

@@ -158,7 +158,7 @@ fn end(of: &mut Collection, status: &str, error: Option<Value>) {
 /// Copy all documents, with new vectors. None changes meanwhile but those that are being ingested.
 async fn copy_all(collections: &Collections, of: &Collection, next: &Next) -> Result<(), End> {
     let state = &collections.api;
-    let model = embedder_of(state, Some(&next.model), "embedding_model")?;
+    let (model, _) = embedder_of(state, Some(&next.model), "embedding_model")?;
     let from = of.space();
     loop {
         let (mut waiting, mut copied, mut after) = (false, false, None);

@@ -144,7 +144,7 @@ pub(super) async fn attach(
     reader.finish(|_| false)?;
     let state = &collections.api;
     let found = collection(state, &request.caller.owner, &id, "vector_store_id").await?;
-    let model = embedder_of(state, Some(&found.model), "vector_store_id")?;
+    let (model, _) = embedder_of(state, Some(&found.model), "vector_store_id")?;
     let strategy = fields.chunking_strategy.map(Value::Object);
     let attached = Attached {
         file: &fields.file_id,

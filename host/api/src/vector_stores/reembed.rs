@@ -61,9 +61,8 @@ pub(super) async fn begin(
     let state = &collections.api;
     let found = collection(state, &request.caller.owner, &id, "vector_store_id").await?;
     let wanted = fields.embedding_model.as_deref().unwrap_or(&found.model);
-    let model = embedder_of(state, Some(wanted), "embedding_model")?;
-    let name = &model.listing.name;
-    may_embed(&collections, (&context, REEMBED), &request, name).await?;
+    let (_, name) = embedder_of(state, Some(wanted), "embedding_model")?;
+    may_embed(&collections, (&context, REEMBED), &request, &name).await?;
     let owner = &request.caller.owner;
     state.store.promise(owner).await.map_err(store_problem)?;
     let principal = Principal {
@@ -72,7 +71,7 @@ pub(super) async fn begin(
         labels: Vec::new(),
     };
     let begun = change(state, &found.key, |of| {
-        of.renew(name, &principal, now())
+        of.renew(&name, &principal, now())
             .then(|| of.object["reembedding"].clone())
     });
     let Some(begun) = begun.await.map_err(store_problem)? else {

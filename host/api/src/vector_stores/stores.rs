@@ -87,11 +87,11 @@ pub(super) async fn create(
         );
         return Err(Problem::invalid("file_ids", message));
     }
-    let model = embedder_of(state, fields.embedding_model.as_deref(), "embedding_model")?;
+    let (model, name_of_model) =
+        embedder_of(state, fields.embedding_model.as_deref(), "embedding_model")?;
     let strategy = fields.chunking_strategy.map(Value::Object);
     let chunking = chunking_of(strategy.as_ref(), room_for_documents(&model))?;
-    let name_of_model = &model.listing.name;
-    may_embed(&collections, (&context, STORES), &request, name_of_model).await?;
+    may_embed(&collections, (&context, STORES), &request, &name_of_model).await?;
     let owner = Arc::clone(&request.caller.owner);
     state.store.promise(&owner).await.map_err(store_problem)?;
     let mut ids = Ids::of(&request.parts);
@@ -108,10 +108,10 @@ pub(super) async fn create(
         "last_active_at": created,
         "expires_after": null,
         "expires_at": null,
-        "embedding_model": model.listing.name,
+        "embedding_model": name_of_model,
         "retriever": retriever,
     });
-    let made = Collection::new(key, created, object, &model.listing.name);
+    let made = Collection::new(key, created, object, &name_of_model);
     let change = Change::Put(made.record());
     state
         .store

@@ -118,7 +118,8 @@ impl ModelManager {
         let Some(adapters) = adapters.map(Arc::clone) else {
             return Err(AdapterRefusal::Adapter(AdapterError::Unsupported {
                 model: model.to_owned(),
-                reason: "its answers are not computed by the engine of this server".to_owned(),
+                reason: "this server's engine computes neither its answers nor its vectors"
+                    .to_owned(),
             }));
         };
         Ok((self.acquire(model).await?, adapters))

@@ -2,7 +2,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_engine::EngineLoad;
-use mortise_models::{EmbedError, EmbeddingFuture, EmbeddingRuntime, TextEmbedder};
+use mortise_models::{
+    Adapter, AdapterBase, Adapters, EmbedError, EmbeddingFuture, EmbeddingRuntime, TextEmbedder,
+};
 
 use crate::fakes::{call, loaded, model, says, service, tokenizer};
 use crate::{EmbeddingInput, EmbeddingRequest, ServiceError};
@@ -22,7 +24,11 @@ impl EmbeddingRuntime for Busy {
         100
     }
 
-    fn embed(&self, _: Vec<Vec<u32>>) -> EmbeddingFuture<'_> {
+    fn adapter_base(&self) -> AdapterBase {
+        Err("it has no weights")
+    }
+
+    fn embed(&self, _: Vec<Vec<u32>>, _: Option<Arc<Adapter>>) -> EmbeddingFuture<'_> {
         let error = self.error.clone();
         Box::pin(async move { Err(error) })
     }
@@ -50,6 +56,8 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
         tokenizer,
         prompts: Arc::default(),
         cache: Arc::default(),
+        adapters: Arc::new(Adapters::new("demo", Err("it has no weights"))),
+        adapter: None,
     });
     described.generator = None;
     let service = service(served, Vec::new());
@@ -111,7 +119,11 @@ impl EmbeddingRuntime for Counting {
         100
     }
 
-    fn embed(&self, texts: Vec<Vec<u32>>) -> EmbeddingFuture<'_> {
+    fn adapter_base(&self) -> AdapterBase {
+        Err("it has no weights")
+    }
+
+    fn embed(&self, texts: Vec<Vec<u32>>, _: Option<Arc<Adapter>>) -> EmbeddingFuture<'_> {
         let counted = std::sync::atomic::Ordering::Relaxed;
         self.0.fetch_add(texts.len(), counted);
         let sum = |tokens: Vec<u32>| vec![tokens.iter().map(|token| *token as f32).sum()];
@@ -134,6 +146,8 @@ async fn a_text_that_is_asked_for_again_is_not_computed_again() {
         tokenizer,
         prompts: Arc::default(),
         cache: Arc::default(),
+        adapters: Arc::new(Adapters::new("demo", Err("it has no weights"))),
+        adapter: None,
     });
     described.generator = None;
     let service = service(served, Vec::new());
