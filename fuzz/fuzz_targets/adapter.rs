@@ -2,6 +2,8 @@
 
 #![no_main]
 
+mod files;
+
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
@@ -18,13 +20,11 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
         return;
     };
-    let folder = tempfile::tempdir().expect("make a folder");
-    let write = |name: &str, bytes: &[u8]| {
-        std::fs::write(folder.path().join(name), bytes).expect("write a file");
-    };
-    write("adapter_config.json", &bytes[..end]);
-    write("adapter_model.safetensors", &bytes[end + 1..]);
-    let folder = ModelFolder::open(folder.path()).expect("open the folder");
+    let folder = files::with(&[
+        ("adapter_config.json", &bytes[..end]),
+        ("adapter_model.safetensors", &bytes[end + 1..]),
+    ]);
+    let folder = ModelFolder::open(folder).expect("open the folder");
     if let Ok(adapter) = Adapter::load(&folder, &BASE, 1.0) {
         let most = 65_536 + 64 * bytes.len() as u64;
         assert!(adapter.bytes() <= most, "it is as large as its file");

@@ -3,6 +3,8 @@
 
 #![no_main]
 
+mod files;
+
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -43,13 +45,12 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(credential) = credential(&rest) else {
         return;
     };
-    let file = tempfile::NamedTempFile::new().expect("make a file");
-    std::fs::write(file.path(), keys).expect("write the keys");
+    let folder = files::with(&[("keys.json", keys)]);
     let issuer = IssuerConfig {
         issuer: "a".to_owned(),
         audiences: vec!["b".to_owned()],
         algorithms: vec![Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA],
-        keys: KeyPlace::File(file.path().to_owned()),
+        keys: KeyPlace::File(folder.join("keys.json")),
         times: KeyTimes {
             refresh: Duration::from_secs(60),
             max_age: Duration::from_secs(60),

@@ -2,15 +2,14 @@
 
 #![no_main]
 
+mod files;
+
 use libfuzzer_sys::fuzz_target;
 use mortise_model::{EncoderSpec, GenerationConfig, ModelFolder, ModelSpec};
 
 fuzz_target!(|data: &[u8]| {
-    let folder = tempfile::tempdir().expect("make a folder");
-    for name in ["config.json", "generation_config.json"] {
-        std::fs::write(folder.path().join(name), data).expect("write a file");
-    }
-    let folder = ModelFolder::open(folder.path()).expect("open the folder");
+    let folder = files::with(&[("config.json", data), ("generation_config.json", data)]);
+    let folder = ModelFolder::open(folder).expect("open the folder");
     let _ = GenerationConfig::read(&folder, 1 << 16);
     let _ = EncoderSpec::read(&folder);
     if let Ok(spec) = ModelSpec::read(&folder) {

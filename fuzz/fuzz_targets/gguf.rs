@@ -2,16 +2,15 @@
 
 #![no_main]
 
+mod files;
 mod load;
 
 use libfuzzer_sys::fuzz_target;
 use mortise_model::ModelFolder;
 
 fuzz_target!(|data: &[u8]| {
-    let folder = tempfile::tempdir().expect("make a folder");
-    let path = folder.path().join("model.gguf");
-    std::fs::write(&path, data).expect("write the file");
-    if let Ok(folder) = ModelFolder::open(path) {
+    let folder = files::with(&[("model.gguf", data)]);
+    if let Ok(folder) = ModelFolder::open(folder.join("model.gguf")) {
         load::run(&folder);
     }
 });

@@ -2,6 +2,7 @@
 
 #![no_main]
 
+mod files;
 mod load;
 
 use libfuzzer_sys::fuzz_target;
@@ -12,11 +13,9 @@ fuzz_target!(|data: &[u8]| {
     let Some(end) = data.iter().position(|byte| *byte == 0) else {
         return;
     };
-    let folder = tempfile::tempdir().expect("make a folder");
-    let write = |name: &str, bytes: &[u8]| {
-        std::fs::write(folder.path().join(name), bytes).expect("write a file");
-    };
-    write("config.json", &data[..end]);
-    write("model.safetensors", &data[end + 1..]);
-    load::run(&ModelFolder::open(folder.path()).expect("open the folder"));
+    let folder = files::with(&[
+        ("config.json", &data[..end]),
+        ("model.safetensors", &data[end + 1..]),
+    ]);
+    load::run(&ModelFolder::open(folder).expect("open the folder"));
 });
