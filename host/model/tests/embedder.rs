@@ -68,17 +68,11 @@ fn sentence_transformer(name: &str, modules: &str, pooling: &str) -> tempfile::T
 
 /// Tokens of a text and its vector, not normalised.
 fn references(name: &str, pooling: &str) -> Vec<(Vec<u32>, Vec<f32>)> {
-    let file = References::read(&tests().join("embeddings/data/decoders.safetensors"));
-    let of = |index| {
-        let tokens = file.tokens(&format!("{name}.tokens.{index}"));
-        (tokens, file.floats(&format!("{name}.{pooling}.{index}")))
-    };
-    (0..3).map(of).collect()
+    references_of("decoders.safetensors", name, pooling)
 }
 
-/// The same with an adapter, see `tests/embeddings/make_adapted.py`.
-fn adapted_references(name: &str, pooling: &str) -> Vec<(Vec<u32>, Vec<f32>)> {
-    let file = References::read(&tests().join("embeddings/data/adapted.safetensors"));
+fn references_of(file: &str, name: &str, pooling: &str) -> Vec<(Vec<u32>, Vec<f32>)> {
+    let file = References::read(&tests().join("embeddings/data").join(file));
     let of = |index| {
         let tokens = file.tokens(&format!("{name}.tokens.{index}"));
         (tokens, file.floats(&format!("{name}.{pooling}.{index}")))
@@ -328,6 +322,7 @@ fn a_text_has_the_same_bits_alone_in_a_batch_and_over_many_chunks() {
     }
 }
 
+/// See `tests/embeddings/make_adapted.py`.
 #[test]
 fn feature_a1_adapters_of_embedding_models_agree_with_peft() {
     for (name, base, path) in [
@@ -355,7 +350,7 @@ fn feature_a1_adapters_of_embedding_models_agree_with_peft() {
             };
             let embedder = load(&decoder(base), options).unwrap();
             let adapter = adapter(&embedder, path);
-            for (tokens, expected) in adapted_references(name, kind) {
+            for (tokens, expected) in references_of("adapted.safetensors", name, kind) {
                 let text = EmbedText {
                     tokens: &tokens,
                     adapter: Some(&adapter),

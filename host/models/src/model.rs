@@ -7,7 +7,7 @@ use mortise_engine::{EngineLoad, TenantLoad};
 use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig};
 use mortise_tokenizer::Tokenizer;
 
-use crate::adapters::{ADAPTER_SEPARATOR, AdapterError, Adapters};
+use crate::adapters::{AdapterError, Adapters};
 use crate::catalogue::Named;
 use crate::config::ModelConfig;
 use crate::conversation::TemplateArguments;
@@ -181,7 +181,7 @@ impl Model {
         }
     }
 
-    /// The model with an adapter before its vectors, for one request, under the name of both.
+    /// Embedding model with an adapter, for one request.
     ///
     /// # Errors
     /// When no such adapter is loaded.
@@ -189,7 +189,6 @@ impl Model {
         let embedder = self.embedder.as_ref();
         let embedder = embedder.map(|embedder| embedder.adapted(adapter));
         Ok(Self {
-            name: format!("{}{ADAPTER_SEPARATOR}{adapter}", self.name),
             embedder: embedder.transpose()?,
             ..self.clone()
         })
@@ -271,7 +270,7 @@ impl TextEmbedder {
         self.runtime.embed(texts, self.adapter.clone())
     }
 
-    /// What the vector of a text that a tenant asks for is kept under.
+    /// Cache key of the vector of a text, for a tenant.
     pub fn key(&self, tenant: &Arc<str>, tokens: Vec<u32>) -> TextKey {
         TextKey {
             tenant: Arc::clone(tenant),

@@ -22,10 +22,10 @@ struct Kept {
     young_bytes: usize,
 }
 
-/// What a vector follows from, and whose it is.
+/// Key of a cached vector: tenant, adapter and tokens, which it follows from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TextKey {
-    /// Who has asked for it.
+    /// Tenant that asked for it; no other finds it.
     pub tenant: Arc<str>,
     /// Number of the adapter; no two that were ever loaded have the same.
     pub adapter: Option<u64>,

@@ -23,15 +23,19 @@ impl Meant {
         }
     }
 
-    /// The loaded model, with the adapter before its vectors if it makes some; the adapter stays loaded as long as
-    /// this is there.
+    /// Embedding model with the adapter, under the name of both; the adapter stays loaded as long as this is there.
+    /// Other models as they are.
     ///
     /// # Errors
     /// When the adapter is not loaded.
     pub(crate) fn embedding(&self, model: &Arc<Model>) -> Result<Arc<Model>, AdapterError> {
         match &self.adapter {
             Some(adapter) if model.embedder.is_some() => {
-                Ok(Arc::new(model.embedding_with(adapter)?))
+                let adapted = model.embedding_with(adapter)?;
+                Ok(Arc::new(Model {
+                    name: self.name(),
+                    ..adapted
+                }))
             }
             _ => Ok(Arc::clone(model)),
         }
