@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Make the corpora that fuzzing begins with from the files of the tests.
+# Make the corpora that fuzzing begins with from the files of the tests, in a folder, `corpus` if none is given.
 set -euo pipefail
+corpora=$(realpath -m "${1:-$(dirname "$0")/corpus}")
 cd "$(dirname "$0")"
-seed() { mkdir -p "corpus/$1"; cat > "corpus/$1/$2"; }
+seed() { mkdir -p "$corpora/$1"; cat > "$corpora/$1/$2"; }
 
 for file in ../tests/gguf/data/*.gguf ../tests/embeddings/data/*.gguf; do
   seed gguf "$(basename "$file")" < "$file"
@@ -53,6 +54,5 @@ printf '\007--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n
 key='{"kty":"EC","crv":"P-256","kid":"k","alg":"ES256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}'
 printf '{"keys":[%s]}\0{"alg":"ES256","kid":"k"}\0{"iss":"a","aud":"b","sub":"c","exp":9999999999}\0%064d' "$key" 0 |
   seed bearer_token es256
-# A component of all kinds, if the tests of the plugin host have built it.
-guests=../target/guests/wasm32-wasip2/release/guests.wasm
-if [ -f "$guests" ]; then seed plugin_component guests < "$guests"; fi
+seed plugin_component policy < ../host/bundle/prebuilt/policy.wasm
+printf '\001\002ab' | seed plugin_answer bytes

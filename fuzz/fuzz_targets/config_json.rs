@@ -1,19 +1,5 @@
 //! The configuration of a model: what it says of the shape, without weights.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-mod files;
-
-use libfuzzer_sys::fuzz_target;
-use mortise_model::{EncoderSpec, GenerationConfig, ModelFolder, ModelSpec};
-
-fuzz_target!(|data: &[u8]| {
-    let folder = files::with(&[("config.json", data), ("generation_config.json", data)]);
-    let folder = ModelFolder::open(folder).expect("open the folder");
-    let _ = GenerationConfig::read(&folder, 1 << 16);
-    let _ = EncoderSpec::read(&folder);
-    if let Ok(spec) = ModelSpec::read(&folder) {
-        assert_eq!(spec.layer_specs.len(), spec.layers);
-        assert!(spec.heads.is_multiple_of(spec.kv_heads) && spec.kv_shape().key_dim > 0);
-    }
-});
+mortise_fuzz::target!(config_json);

@@ -1,15 +1,5 @@
 //! Answers: two bytes that name a format and what a request has, and what a model writes, as `tests/parsers/kept.rs` has it.
-//! Nothing is lost or made up, and cuts change nothing.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../tests/parsers/kept.rs"]
-mod kept;
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
-    if let Some(input) = kept::Input::new(data) {
-        input.check();
-    }
-});
+mortise_fuzz::target!(output_parser);

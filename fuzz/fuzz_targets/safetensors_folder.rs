@@ -1,21 +1,5 @@
 //! A folder in the Hugging Face layout, from its configuration to the logits of a token.
 
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-mod files;
-mod load;
-
-use libfuzzer_sys::fuzz_target;
-use mortise_model::ModelFolder;
-
-fuzz_target!(|data: &[u8]| {
-    // JSON has no zero bytes.
-    let Some(end) = data.iter().position(|byte| *byte == 0) else {
-        return;
-    };
-    let folder = files::with(&[
-        ("config.json", &data[..end]),
-        ("model.safetensors", &data[end + 1..]),
-    ]);
-    load::run(&ModelFolder::open(folder).expect("open the folder"));
-});
+mortise_fuzz::target!(safetensors_folder);

@@ -207,6 +207,7 @@ fn suites(package: &Path) -> Vec<String> {
 /// Folders of the workspace's packages.
 fn members() -> Vec<String> {
     let mut packages = [
+        "fuzz",
         "kernels",
         "kernels/cuda",
         "kernels/cuda/emulator",

@@ -12,7 +12,7 @@ use mortise_plugin::{
 };
 use tokio::task::JoinHandle;
 
-use crate::guests::{Fixture, binding, context, render, setup};
+use super::guests::{Fixture, binding, context, render, setup};
 
 /// Held by tests that look at the memory of the process: one at a time.
 pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -1,4 +1,4 @@
-//! Files of one input: not a target, part of some. The folder stays for all inputs, since making and removing one takes
+//! Files of one input. The folder stays for all inputs, since making and removing one takes
 //! longer than what most inputs do.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ static FOLDER: LazyLock<tempfile::TempDir> =
     LazyLock::new(|| tempfile::tempdir().expect("make a folder"));
 
 /// The folder, with these files in place of those of the input before, which had the same names.
-pub fn with(files: &[(&str, &[u8])]) -> &'static Path {
+pub(crate) fn with(files: &[(&str, &[u8])]) -> &'static Path {
     for (name, bytes) in files {
         std::fs::write(FOLDER.path().join(name), bytes).expect("write a file");
     }

@@ -1,4 +1,4 @@
-//! What a server does with a model's files before it serves: not a target, part of some.
+//! What a server does with a model's files before it serves.
 
 use mortise_model::{
     Encoder, EncoderSpec, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,
@@ -6,7 +6,7 @@ use mortise_model::{
 };
 
 /// Load a model as whatever it says it is, and compute one token.
-pub fn run(folder: &ModelFolder) {
+pub(crate) fn run(folder: &ModelFolder) {
     let precision = WeightPrecision::AsStored;
     if EncoderSpec::describes(folder).unwrap_or(false) {
         if let Ok(encoder) = Encoder::load(folder, precision) {
