@@ -7,9 +7,10 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -98,10 +99,7 @@ impl ThreadPool {
     /// # Errors
     /// If the system refuses a thread.
     pub fn new(threads: usize) -> std::io::Result<Self> {
-        let threads = match threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            asked => asked,
-        };
+        let threads = wanted(threads);
         let shared = Arc::new(Shared {
             threads,
             offered: AtomicUsize::new(0),
@@ -121,6 +119,24 @@ impl ThreadPool {
                 .spawn(move || shared.help())?;
             pool.threads.push(thread);
         }
+        Ok(pool)
+    }
+
+    /// The pool of so many threads that all who ask for as many have together: several engines of one process share
+    /// the processors. While one uses the other threads, another computes on its own. It ends with the last who has it.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn shared(threads: usize) -> std::io::Result<Arc<Self>> {
+        static POOLS: Mutex<BTreeMap<usize, Weak<ThreadPool>>> = Mutex::new(BTreeMap::new());
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = wanted(threads);
+        if let Some(pool) = pools.get(&threads).and_then(Weak::upgrade) {
+            return Ok(pool);
+        }
+        let pool = Arc::new(Self::new(threads)?);
+        pools.retain(|_, pool| pool.strong_count() > 0);
+        pools.insert(threads, Arc::downgrade(&pool));
         Ok(pool)
     }
 
@@ -192,16 +208,24 @@ pub fn for_each_piece<T: Send>(
     });
 }
 
-/// The pool of this thread, or one with a thread for each processor that is made when it is needed.
+/// Number of threads, of which 0 is one for each processor.
+fn wanted(threads: usize) -> usize {
+    match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        asked => asked,
+    }
+}
+
+/// The pool of this thread, or the shared one with a thread for each processor.
 fn current() -> Arc<Shared> {
-    static COMMON: OnceLock<ThreadPool> = OnceLock::new();
+    static COMMON: OnceLock<Arc<ThreadPool>> = OnceLock::new();
     if let Some(shared) = CURRENT.with_borrow(Clone::clone) {
         return shared;
     }
     let common = COMMON.get_or_init(|| {
         // Without more threads the caller does all.
-        ThreadPool::new(0)
-            .or_else(|_| ThreadPool::new(1))
+        ThreadPool::shared(0)
+            .or_else(|_| ThreadPool::shared(1))
             .expect("a pool of one needs no thread")
     });
     Arc::clone(&common.shared)
@@ -340,8 +364,8 @@ fn look(so: impl Fn() -> bool) {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use super::{ThreadPool, for_each, for_each_piece, threads};
 
@@ -417,6 +441,19 @@ mod tests {
             }
         });
         assert_eq!(sum.into_inner(), 4 * 200 * 36);
+    }
+
+    #[test]
+    fn a_pool_is_shared_by_all_who_want_as_many_threads() {
+        let pool = ThreadPool::shared(7).unwrap();
+        assert!(Arc::ptr_eq(&pool, &ThreadPool::shared(7).unwrap()));
+        assert!(!Arc::ptr_eq(&pool, &ThreadPool::shared(6).unwrap()));
+        let shared = Arc::downgrade(&pool.shared);
+        drop(pool);
+        assert_eq!(shared.strong_count(), 0, "it ends with the last who has it");
+        ThreadPool::shared(7)
+            .unwrap()
+            .install(|| assert_eq!(threads(), 7));
     }
 
     #[test]

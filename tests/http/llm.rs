@@ -264,8 +264,8 @@ fn feature_l8_settings_of_a_load_are_had_or_refused_by_name() {
     }
     let elsewhere = load(json!({"model_id": "embeds", "path": "/etc/passwd"}));
     assert_eq!(elsewhere.json()["error"]["details"]["param"], "path");
-    let pinned = load(json!({"model_id": "embeds", "pin": true}));
-    assert_eq!(pinned.json()["error"]["details"]["param"], "pin");
+    let late = load(json!({"model_id": "embeds", "pin": true}));
+    assert_eq!(code(&late), (409, "MODEL_LOADED".to_owned()));
     assert_eq!(
         code(&load(json!({"model_id": "none"}))),
         (404, "MODEL_NOT_FOUND".to_owned())
@@ -276,6 +276,16 @@ fn feature_l8_settings_of_a_load_are_had_or_refused_by_name() {
     load(json!({"model_id": "embeds", "options": options})).ok();
     let detail = server.get("/api/v1/llm/models/embeds").ok();
     assert_eq!(detail["context_length"], 64);
+    // M6: pinned until it is unloaded.
+    assert_eq!(detail["pinned"], false);
+    let unload = || Request::post("/api/v1/llm/models/unload", &json!({"model_id": "embeds"}));
+    server.send(&unload().header("x-admin-token", KEY)).ok();
+    load(json!({"model_id": "embeds", "pin": true})).ok();
+    let pinned = || server.get("/api/v1/llm/models/embeds").ok()["pinned"].clone();
+    assert_eq!(pinned(), true);
+    load(json!({"model_id": "embeds", "pin": true})).ok();
+    server.send(&unload().header("x-admin-token", KEY)).ok();
+    assert_eq!(pinned(), false);
 }
 
 #[test]

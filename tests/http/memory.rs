@@ -189,14 +189,19 @@ fn an_unloaded_model_leaves_little_behind() {
     ));
     let resident = |server: &Server| memory(server.pid(), "VmRSS:") / MIB;
     let before = resident(&server);
-    let mut left = Vec::new();
-    for _ in 0..2 {
+    let mut left: Vec<u64> = Vec::new();
+    for _ in 0..3 {
+        // What the first load leaves is code that has run and the allocator's own; later loads leave nothing more.
+        let bound = left
+            .iter()
+            .max()
+            .map_or(before + LEFT_MIB, |left| left * 105 / 100);
         let request = json!({"model": "m", "prompt": "memory of a process", "max_tokens": 2});
         server.post("/v1/completions", &request).ok();
         let loaded = resident(&server);
         assert!(loaded > before + 300, "{loaded} MiB with the model");
         let now = wait_for(|| match resident(&server) {
-            now if now <= before + LEFT_MIB => Ok(now),
+            now if now <= bound => Ok(now),
             now => Err(format!("{now} MiB, {before} before and {loaded} loaded")),
         });
         left.push(now);

@@ -245,3 +245,29 @@ fn metrics_tell_the_states() {
     };
     until("the use is counted", || uses() == 1.0);
 }
+
+#[test]
+fn feature_e12_gpu_memory_is_told_beside_that_of_the_models() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let config = scripted("m", "default = \"m\"", "");
+    let folder = tempfile::tempdir().expect("make a folder");
+    let asked = |path: &std::path::Path| {
+        let managed = Managed::with(&config, &[("PATH", path)]);
+        managed.ask(Request::get("/v1/admin/gpu-memory")).ok()
+    };
+    let without = asked(folder.path());
+    assert_eq!(without["gpus"], json!([]));
+    assert_eq!(without["error"], "`nvidia-smi` is not installed");
+    let tool = folder.path().join("nvidia-smi");
+    std::fs::write(&tool, "#!/bin/sh\necho '0, NVIDIA H100, 1024, 4096'\n").expect("written");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&tool, executable).expect("made executable");
+    let with = asked(folder.path());
+    assert_eq!(with["error"], Value::Null);
+    let gpu = json!({"index": 0, "name": "NVIDIA H100", "used_mib": 1024, "total_mib": 4096, "used_over_total": 0.25});
+    assert_eq!(with["gpus"], json!([gpu]));
+    let model = &with["models"][0];
+    assert_eq!(model["name"], "m");
+    assert_eq!(model["is_loaded"], true);
+    assert!(model["vram_estimate_mib"].is_u64(), "{model}");
+}

@@ -92,6 +92,70 @@ fn feature_m6_what_is_pinned_stays_and_who_finds_no_room_is_told() {
     assert_eq!(said(&managed.chat("pinned")), "p");
 }
 
+/// The demo model under this name.
+fn demo(name: &str, more: &str) -> String {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../examples/demo-model/model"
+    );
+    format!("[[models]]\nname = \"{name}\"\npath = {path:?}\n{more}\n")
+}
+
+#[test]
+fn feature_l5_the_kv_cache_counts_before_a_load_and_after_it() {
+    // Of weights of 5 MiB there would be room for many.
+    let config = format!(
+        "[engine]\nkv_cache_mib = 120\n[lifecycle]\nmemory_budget_mib = 320\n{}{}",
+        demo("pinned", "pinned = true"),
+        demo("other", "replica_max = 2\nenabled = false"),
+    );
+    let managed = Managed::start(&config);
+    until("it is loaded", || managed.state("pinned") == "loaded");
+    let row = managed.row("pinned");
+    let mib = row["vram_estimate_mib"].as_u64().expect("a number");
+    assert!((124..200).contains(&mib), "{mib} MiB with its cache of 120");
+
+    let refused = managed.act("other", "load", r#"{"replicas": 2}"#);
+    assert_eq!(code(&refused), (503, "insufficient_memory".to_owned()));
+    let told = refused.json()["error"]["message"].to_string();
+    let needed = told.split(' ').find_map(|word| word.parse::<u64>().ok());
+    let needed = needed.expect("a number of bytes") >> 20;
+    assert!((240..260).contains(&needed), "{needed} MiB: {told}");
+    // Each with less.
+    managed
+        .act(
+            "other",
+            "load",
+            r#"{"replicas": 2, "kv_type": "q8_0", "max_context": 256}"#,
+        )
+        .ok();
+    managed.act("other", "unload", "").ok();
+    managed.act("other", "load", "").ok();
+}
+
+#[test]
+fn engines_of_one_server_share_the_threads_that_compute() {
+    let config = format!(
+        "{}{}",
+        demo("one", "replicas = 2\nreplica_max = 2"),
+        demo("two", ""),
+    );
+    let managed = Managed::start(&config);
+    for name in ["one", "two"] {
+        until("it is loaded", || managed.state(name) == "loaded");
+        managed.chat(name).ok();
+    }
+    let tasks = format!("/proc/{}/task", managed.server.pid());
+    let threads = std::fs::read_dir(tasks).expect("threads").flatten();
+    let names = threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    let names: Vec<String> = names.collect();
+    let count = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).count();
+    assert_eq!(count("mortise-engine"), 3, "{names:?}");
+    // What computes while a model is loaded has the same ones.
+    let processors = std::thread::available_parallelism().expect("a number");
+    assert_eq!(count("mortise-compute"), processors.get() - 1, "{names:?}");
+}
+
 #[test]
 fn feature_l7_a_model_that_nobody_uses_is_unloaded_and_comes_back() {
     let config = format!(

@@ -15,7 +15,7 @@ use crate::{Managed, asked, scripted};
 
 const CLIENTS: u64 = 16;
 /// Operations of all clients together, unless `MORTISE_OPERATIONS` says otherwise.
-const OPERATIONS: u64 = 160;
+const OPERATIONS: u64 = 1000;
 const MODELS: [&str; 4] = ["one", "two", "three", "child"];
 /// Refusals that a model which comes and goes may answer with.
 const REFUSALS: [&str; 9] = [

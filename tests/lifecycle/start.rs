@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::support::client::Request;
 use crate::support::{binary, until};
-use crate::{KEY, Managed, code, said, scripted};
+use crate::{KEY, Managed, asked, code, said, scripted};
 
 const BAD: &str = "[[models]]\nname = \"bad\"\npath = \"/no/such/folder\"\n";
 
@@ -173,4 +173,54 @@ fn a_load_goes_on_when_the_caller_that_asked_for_it_leaves() {
     });
     let row = managed.row("far");
     assert!(row["last_error"].is_string(), "{row}");
+}
+
+/// A hub that takes questions and never answers, and a server whose model `far` is to come from it.
+fn waiting(folder: &Path, more: &str) -> (TcpListener, Managed) {
+    let hub = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let endpoint = format!("http://{}", hub.local_addr().expect("an address"));
+    let far = "[[models]]\nname = \"far\"\nhf = \"lab/far\"\nenabled = false\n";
+    let config = format!(
+        "[lifecycle]\nload_on_demand = true\n{more}\n{far}{}",
+        scripted("near", "default = \"n\"", "")
+    );
+    let variables = [
+        ("HF_ENDPOINT", Path::new(&endpoint)),
+        ("HF_HUB_CACHE", folder),
+    ];
+    (hub, Managed::with(&config, &variables))
+}
+
+#[test]
+fn a_request_waits_for_a_load_within_its_own_time_and_others_are_served() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let (_hub, managed) = waiting(folder.path(), "");
+    let ask = Request::post("/v1/chat/completions", &asked("far"));
+    let late = managed.server.send(&ask.header("x-request-timeout", "0.3"));
+    assert_eq!(code(&late), (408, "request_timeout".to_owned()));
+    // The load goes on, and holds up nobody.
+    assert_eq!(managed.state("far"), "loading");
+    assert_eq!(said(&managed.chat("near")), "n");
+}
+
+#[test]
+fn a_server_that_is_stopped_during_a_load_ends_and_tells_who_waits() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let (_hub, mut managed) = waiting(folder.path(), "[server]\ndrain_seconds = 5\n");
+    let load = Request::raw("/v1/admin/models/far/load", b"")
+        .header("authorization", &format!("Bearer {KEY}"))
+        .begin(&managed.admin);
+    until("the model is being loaded", || {
+        managed.state("far") == "loading"
+    });
+    let asked =
+        Request::post("/v1/chat/completions", &asked("far")).begin(managed.server.address());
+    until("the request waits", || {
+        managed.row("far")["inflight_requests"] == 1
+    });
+    managed.server.signal("TERM");
+    let asked = asked.response();
+    assert_eq!(code(&asked), (503, "server_stopping".to_owned()));
+    assert_eq!(code(&load.response()), (503, "stopping".to_owned()));
+    assert!(managed.server.wait().success());
 }

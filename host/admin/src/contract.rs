@@ -208,6 +208,7 @@ fn overrides() -> Value {
             "device": word(),
             "replicas": count(),
             "draft_model": word(),
+            "pinned": {"type": ["boolean", "null"]},
         },
         "additionalProperties": false,
     })

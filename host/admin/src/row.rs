@@ -22,7 +22,7 @@ pub(crate) fn row(model: &ModelStatus) -> Value {
         "configured_enabled": config.lifecycle.enabled,
         "runtime_state": model.state.name(),
         "is_loaded": model.state.name() == "loaded",
-        "pinned": config.lifecycle.pinned,
+        "pinned": model.pinned,
         "hidden": listing.hidden,
         "owned_by": listing.owned_by,
         "deprecation_date": listing.deprecation_date,
@@ -177,6 +177,7 @@ fn overrides(overrides: &LoadOverrides) -> Value {
         device,
         replicas,
         draft_model,
+        pinned,
     } = overrides;
     let mut shown = Map::new();
     let mut show = |name: &str, value: Option<Value>| {
@@ -196,6 +197,7 @@ fn overrides(overrides: &LoadOverrides) -> Value {
     );
     show("replicas", shown_as(*replicas, Value::from));
     show("draft_model", shown_as(draft_model.clone(), Value::from));
+    show("pinned", shown_as(*pinned, Value::from));
     Value::Object(shown)
 }
 
@@ -209,11 +211,13 @@ fn shown_as<T>(value: Override<T>, show: impl FnOnce(T) -> Value) -> Option<Valu
 
 /// Constraints on the settings of a load (`load_constraints`), from which a form can be made.
 fn constraints(config: &ModelConfig) -> Value {
+    let pinned =
+        json!({"kind": "boolean", "default": config.lifecycle.pinned, "null_means": "false"});
     if config.upstream.is_some() || config.child.is_some() {
-        return json!({});
+        return json!({"pinned": pinned});
     }
     if config.script.is_some() {
-        return json!({"replicas": replicas(config)});
+        return json!({"replicas": replicas(config), "pinned": pinned});
     }
     json!({
         "max_context": {
@@ -232,6 +236,7 @@ fn constraints(config: &ModelConfig) -> Value {
         },
         "replicas": replicas(config),
         "draft_model": {"kind": "text", "null_means": "none"},
+        "pinned": pinned,
     })
 }
 

@@ -105,11 +105,28 @@ type ModelLog = {
 type Canary = { target: string; percent: number; tenants: string[] };
 type Alias = { target: string; canary: Canary | null };
 
+type AliasNumbers = {
+  /** Answers that ended, and requests that failed before they began. */
+  requests: integer;
+  /** Those that failed. */
+  errors: integer;
+  /** Of those, the ones for whose model there was no room. */
+  no_room: integer;
+  /** Time from arrival to the end: mean, median and 99th percentile. */
+  mean_latency_ms: number;
+  p50_latency_ms: number;
+  p99_latency_ms: number;
+  /** Time from arrival to the first token. */
+  mean_first_token_ms: number;
+  p50_first_token_ms: number;
+  p99_first_token_ms: number;
+};
+
 type AliasRow = Alias & {
   name: string;
   previous: Alias | null;
   /** Numbers of each model that the alias chose. */
-  targets: { [model: string]: object };
+  targets: { [model: string]: AliasNumbers };
 };
 
 type AliasRows = { object: "list"; data: AliasRow[] };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use mortise_http::{Context, Problem, Reservation};
-use mortise_service::{CacheUse, Request, RequestFields, Service, sampling_advice};
+use mortise_service::{CacheUse, Request, RequestFields, Service, ServiceError, sampling_advice};
+use tokio::sync::watch;
 
 use crate::answering::Answering;
 use crate::call::{call_of, record_principal};
@@ -60,7 +61,10 @@ pub(crate) async fn start(
         let answer = state.service.start_all(call, requests).await;
         answer.map_err(problem_of)
     };
-    let mut answer = limits.bound(starting).await?;
+    let mut answer = tokio::select! {
+        answer = limits.bound(starting) => answer?,
+        () = cut_off(state.http.cut.clone()) => return Err(problem_of(ServiceError::Stopping)),
+    };
     drop(reserved);
     context.record.answers(answer.model());
     if let Some(principal) = answer.principal() {
@@ -85,6 +89,14 @@ pub(crate) async fn start(
             cache_hit: came == Some(CacheUse::Hit),
             answering,
         }),
+    }
+}
+
+/// The end of the time to drain, for requests that still wait: for a model that is being loaded, say.
+async fn cut_off(mut cut: watch::Receiver<bool>) {
+    if cut.wait_for(|over| *over).await.is_err() {
+        // Nobody can cut any more.
+        std::future::pending::<()>().await;
     }
 }
 

@@ -103,6 +103,32 @@ impl Process {
             pid => Some(pid),
         }
     }
+
+    /// Resident memory of the process and of those that it has started, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.pid().map_or(0, group_memory_bytes)
+    }
+}
+
+/// Resident memory of a process group; pages that its processes share count once for each.
+fn group_memory_bytes(group: u32) -> u64 {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let members = entries.filter(|entry| {
+        let stat = read(entry.path().join("stat"));
+        // `PID (NAME) STATE PARENT GROUP`, where a name may have any byte.
+        let fields = stat.rsplit_once(") ").map(|(_, fields)| fields);
+        let number = fields.and_then(|fields| fields.split(' ').nth(2));
+        number.and_then(|number| number.parse().ok()) == Some(group)
+    });
+    let resident = members.filter_map(|entry| {
+        let status = read(entry.path().join("status"));
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    resident.sum::<u64>() * 1024
 }
 
 impl Drop for Process {

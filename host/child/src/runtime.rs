@@ -227,6 +227,10 @@ impl ConversationRuntime for ChildRuntime {
         self.upstream.submit_rendered(request)
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.process.memory_bytes()
+    }
+
     fn requires_allow_remote(&self) -> bool {
         self.upstream.requires_allow_remote()
     }

@@ -95,7 +95,6 @@ impl LoadModel for Loader {
         progress: &LoadProgress,
     ) -> anyhow::Result<Model> {
         let (local, children) = (&self.local, &self.children);
-        self.bring(config, progress)?;
         match (&config.upstream, &config.child) {
             (None, None) => local.load(config, overrides, progress),
             (Some(upstream), _) => remote::load(config, upstream, local, progress),
@@ -109,8 +108,10 @@ impl LoadModel for Loader {
     }
 
     fn check(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Result<(), LifecycleError> {
+        let overrides = overrides.of_runtime();
         let message = match (&config.upstream, &config.child) {
-            (None, None) => return self.local.check(config, overrides),
+            _ if overrides.is_empty() => return Ok(()),
+            (None, None) => return self.local.check(config, &overrides),
             (Some(_), _) => "the model runs on another server, which has settings of its own",
             (None, Some(_)) => "the model runs in a process, whose `command` has its settings",
         };
@@ -120,16 +121,18 @@ impl LoadModel for Loader {
         })
     }
 
-    fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
+    fn prepare(&self, config: &ModelConfig, progress: &LoadProgress) -> anyhow::Result<()> {
         if config.upstream.is_some() {
             return Ok(());
         }
         if let Some(child) = &config.child {
             self.children.check(child)?;
         }
-        match self.absent_bytes(config) {
-            Some(_) => Ok(()),
-            None => self.local.probe(config),
+        self.bring(config, progress)?;
+        match (&config.child, &config.path) {
+            // The process fetches what it serves.
+            (Some(_), None) => Ok(()),
+            _ => self.local.prepare(config, progress),
         }
     }
 
@@ -145,6 +148,14 @@ impl LoadModel for Loader {
                 let absent = self.absent_bytes(config);
                 absent.or_else(|| self.local.artifact_bytes(config))
             }
+        }
+    }
+
+    fn expected_bytes(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Option<u64> {
+        let elsewhere = config.upstream.is_some() || config.child.is_some();
+        match elsewhere || self.absent_bytes(config).is_some() {
+            true => self.artifact_bytes(config),
+            false => self.local.expected_bytes(config, overrides),
         }
     }
 }

@@ -251,4 +251,21 @@ impl EngineConfig {
         }
         Ok((tokens / BLOCK_TOKENS).min(u32::MAX as usize))
     }
+
+    /// Bytes of the cache for a model of this shape and of that of its draft model.
+    ///
+    /// # Errors
+    /// When there is no room for one block.
+    pub fn cache_bytes(
+        &self,
+        spec: &ModelSpec,
+        draft: Option<&ModelSpec>,
+    ) -> Result<u64, EngineError> {
+        let blocks = self.cache_blocks(spec, draft)?;
+        let models = std::iter::once(spec).chain(draft);
+        let block_bytes: usize = models
+            .map(|spec| KvCache::block_bytes(spec, self.kv_type))
+            .sum();
+        Ok(u64::try_from(blocks.saturating_mul(block_bytes)).unwrap_or(u64::MAX))
+    }
 }

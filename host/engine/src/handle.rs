@@ -51,7 +51,7 @@ pub struct EngineHandle {
     join: Mutex<Option<JoinHandle<()>>>,
     vocabulary: usize,
     context_length: usize,
-    /// Bytes of a block of the cache; 0 where another owns it.
+    /// Bytes of a block of the cache, and of one of the draft model's; 0 where another owns them.
     block_bytes: usize,
     /// Duration of the warm-up, if there was one.
     warm_up: Option<Duration>,
@@ -80,7 +80,9 @@ impl Engine {
     ) -> Result<EngineHandle, EngineError> {
         config.check()?;
         let blocks = config.cache_blocks(model.spec(), draft.as_ref().map(|draft| draft.spec()))?;
-        let block_bytes = KvCache::block_bytes(model.spec(), config.kv_type);
+        let models = std::iter::once(&model).chain(&draft);
+        let block_bytes = models.map(|model| KvCache::block_bytes(model.spec(), config.kv_type));
+        let block_bytes = block_bytes.sum();
         let with_cache = |model: Arc<Model>| -> Result<Box<dyn ForwardPass>, EngineError> {
             let cache = KvCache::new(model.spec(), blocks, config.kv_type);
             let cache = cache.map_err(EngineError::Cache)?;
@@ -232,8 +234,9 @@ fn warmed<'a>(
     Ok(Some(begun.elapsed()))
 }
 
-/// Run `step_loop` on the engine's thread, which is the first of the threads that compute. It gets the
-/// waker of that thread, and tells when requests may come. Returns the thread and how long it warmed up.
+/// Run `step_loop` on the engine's thread, which is the first of the threads that compute; the others are
+/// shared by all engines of as many. It gets the waker of that thread, and tells when requests may come. Returns the
+/// thread and how long it warmed up.
 fn spawn(
     step_loop: impl FnOnce(Waker, &dyn Fn(Started)) + Send + 'static,
     threads: usize,
@@ -243,7 +246,7 @@ fn spawn(
     let run = move || {
         // The send fails only if the starting thread is gone, and with it the handle.
         let tell = |started| drop(ready.send(started));
-        match ThreadPool::new(threads) {
+        match ThreadPool::shared(threads) {
             Ok(pool) => {
                 pool.install(|| step_loop(thread_waker(std::thread::current()), &tell));
             }

@@ -71,6 +71,12 @@ pub struct EngineLoad {
 }
 
 impl EngineLoad {
+    /// Bytes of the KV cache, whether they are used or not; 0 where they are not known.
+    pub fn kv_cache_bytes(&self) -> u64 {
+        let bytes = self.kv_blocks_total.saturating_mul(self.kv_block_bytes);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
     /// The sum of two engines' figures. Both speculate in the same way.
     pub fn plus(self, other: Self) -> Self {
         Self {

@@ -39,8 +39,8 @@ pub trait Progress {
 /// Attempts in a row without a single new byte.
 const ATTEMPTS_MAX: u32 = 5;
 const BUFFER_BYTES: usize = 256 << 10;
-/// Largest index of shards that is read.
-const INDEX_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of an index of shards that is read for their names.
+pub const INDEX_BYTES_MAX: u64 = 64 << 20;
 
 impl Hub {
     /// Bring what `reference` needs into the cache. Returns the model's folder, or its GGUF file.

@@ -1,6 +1,8 @@
 //! Aliases that are switched while the server runs: names that stand for models, all of their requests or a
 //! part of them for another one (canary), with the numbers that tell whether it does well.
 
+mod times;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::times::Times;
 use crate::limits::{MAX_ALIAS_BYTES, MAX_ALIASES, MAX_CANARY_TENANTS};
 
 /// Meaning of an alias.
@@ -82,6 +85,9 @@ pub struct AliasCounters {
     elapsed_us: AtomicU64,
     first_token_us: AtomicU64,
     first_tokens: AtomicU64,
+    no_room: AtomicU64,
+    latencies: Times,
+    times_to_first_token: Times,
 }
 
 /// Numbers of the requests that an alias sent to one model, since the server's start.
@@ -91,10 +97,20 @@ pub struct AliasNumbers {
     pub requests: u64,
     /// Those that failed.
     pub errors: u64,
+    /// Of those, the ones for whose model there was no room.
+    pub no_room: u64,
     /// Mean time from arrival to the end.
     pub mean_latency_ms: f64,
+    /// Median of the same.
+    pub p50_latency_ms: f64,
+    /// 99th percentile of the same.
+    pub p99_latency_ms: f64,
     /// Mean time from arrival to the first token.
     pub mean_first_token_ms: f64,
+    /// Median of the same.
+    pub p50_first_token_ms: f64,
+    /// 99th percentile of the same.
+    pub p99_first_token_ms: f64,
 }
 
 /// Sums over the requests that an alias sent to one model, since the server's start.
@@ -123,10 +139,17 @@ impl AliasCounters {
         self.requests.fetch_add(1, Relaxed);
         self.errors.fetch_add(u64::from(failed), Relaxed);
         self.elapsed_us.fetch_add(micros(elapsed), Relaxed);
+        self.latencies.record(elapsed);
         if let Some(time) = first_token {
+            self.times_to_first_token.record(time);
             self.first_tokens.fetch_add(1, Relaxed);
             self.first_token_us.fetch_add(micros(time), Relaxed);
         }
+    }
+
+    /// A request that failed did so because there was no room for its model.
+    pub fn found_no_room(&self) {
+        self.no_room.fetch_add(1, Relaxed);
     }
 
     fn sums(&self, alias: &str, model: &str) -> AliasSums {
@@ -153,8 +176,13 @@ impl AliasCounters {
         AliasNumbers {
             requests: self.requests.load(Relaxed),
             errors: self.errors.load(Relaxed),
+            no_room: self.no_room.load(Relaxed),
             mean_latency_ms: mean(&self.elapsed_us, &self.requests),
+            p50_latency_ms: self.latencies.quantile_ms(0.5),
+            p99_latency_ms: self.latencies.quantile_ms(0.99),
             mean_first_token_ms: mean(&self.first_token_us, &self.first_tokens),
+            p50_first_token_ms: self.times_to_first_token.quantile_ms(0.5),
+            p99_first_token_ms: self.times_to_first_token.quantile_ms(0.99),
         }
     }
 }

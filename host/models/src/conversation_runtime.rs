@@ -47,6 +47,11 @@ pub trait ConversationRuntime: Send + Sync {
     /// Counters and gauges of the runtime, as far as they are known.
     fn load(&self) -> EngineLoad;
 
+    /// Resident memory of the processes that it runs on this machine, in bytes.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
     /// End of a runtime that may end by itself; `None`: it ends when it is dropped.
     fn end(&self) -> Option<RuntimeEnd> {
         None

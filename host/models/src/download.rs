@@ -10,6 +10,9 @@ use mortise_hub::{Hub, HubConfig, ModelReference, Progress};
 
 use crate::lifecycle::LoadProgress;
 
+// What is fetched can be loaded.
+const _: () = assert!(mortise_hub::INDEX_BYTES_MAX == mortise_model::INDEX_BYTES_MAX);
+
 /// Bring a model into the cache, and tell `progress` of it as well; where it is.
 pub fn download(
     config: &HubConfig,

@@ -16,8 +16,8 @@ use crate::config::ModelConfig;
 use crate::digest::check_pin;
 use crate::lifecycle::{LoadProgress, LoadStage};
 
-/// Largest configuration file of a model that is read.
-const CONFIG_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a file with settings of the tokenizer, or with a template.
+const TEXT_FILE_BYTES_MAX: u64 = 16 << 20;
 /// Templates beside `chat_template.jinja`, where `transformers` saves them, by their names.
 const FURTHER_TEMPLATES: [(&str, &str); 2] = [
     ("rag", "additional_chat_templates/rag.jinja"),
@@ -126,7 +126,7 @@ impl ModelFiles {
             return Self::of_gguf(folder, &gguf, name);
         }
         let tokenizer_json = folder.read("tokenizer.json", TOKENIZER_BYTES_MAX)?;
-        let small = |file| folder.read_optional(file, CONFIG_BYTES_MAX);
+        let small = |file| folder.read_optional(file, TEXT_FILE_BYTES_MAX);
         let config = small("tokenizer_config.json")?;
         let special = small("special_tokens_map.json")?;
         let template = small("chat_template.jinja")?;

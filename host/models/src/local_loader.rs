@@ -1,12 +1,13 @@
 //! Loader of local models: from configuration and files to a model with its runtime.
 
-use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
-use mortise_model::{EmbeddingPrompts, ModelFolder};
+use mortise_model::{Embedder, EmbeddingPrompts, ModelFolder, ModelSpec, Reranker};
 use mortise_tokenizer::Tokenizer;
 
 use crate::adapters::Adapters;
@@ -19,7 +20,7 @@ use crate::lifecycle::{
 use crate::model::{Generator, Model, TextEmbedder, TokenGenerator};
 use crate::model_settings::RequestDefaults;
 use crate::replicas::Replicas;
-use crate::script::ScriptKind;
+use crate::script::{Script, ScriptKind};
 use crate::scripted_conversation::ScriptedConversation;
 use crate::start::{ModelRuntime, start_runtime};
 use crate::text_reranker::TextReranker;
@@ -35,6 +36,8 @@ pub struct LocalLoader {
     /// All configured models, among which draft models are found by name.
     models: RwLock<Vec<ModelConfig>>,
     weights: LoadedWeights,
+    /// Files of models of the hub, by the models' names.
+    fetched: Mutex<BTreeMap<String, PathBuf>>,
 }
 
 impl std::fmt::Debug for LocalLoader {
@@ -57,6 +60,7 @@ impl LocalLoader {
             max_context,
             models: RwLock::new(models),
             weights: LoadedWeights::default(),
+            fetched: Mutex::default(),
         }
     }
 
@@ -80,6 +84,61 @@ impl LocalLoader {
     /// Arguments of a model's chat template where the caller gives none of their names.
     pub fn template_arguments(&self, config: &ModelConfig) -> Arc<TemplateArguments> {
         Arc::new(self.defaults(config).template_arguments)
+    }
+
+    fn fetched(&self) -> MutexGuard<'_, BTreeMap<String, PathBuf>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A model with the place of its files, if it was fetched from the hub for the load that is under way.
+    fn located(&self, config: &ModelConfig) -> ModelConfig {
+        match self.fetched().get(&config.name) {
+            Some(path) if config.hf.is_some() => ModelConfig {
+                path: Some(path.clone()),
+                hf: None,
+                ..config.clone()
+            },
+            _ => config.clone(),
+        }
+    }
+
+    /// Bytes of the KV caches of all replicas and of the weights of the draft model; `None` where the files do not tell, or
+    /// the model generates no text.
+    fn bytes_beside_weights(&self, settled: &Settled) -> Option<u64> {
+        let config = &settled.config;
+        let spec = self.spec(config, settled.max_context)?;
+        let draft = config.draft.as_deref();
+        let draft_spec = draft.map(|draft| self.spec(draft, settled.max_context));
+        let engine = match draft {
+            Some(_) => settled.engine.engine.clone(),
+            None => settled.engine.engine.clone().without_draft_model(),
+        };
+        let cache = engine
+            .cache_bytes(&spec, draft_spec.flatten().as_ref())
+            .ok()?;
+        let weights = draft.and_then(|draft| self.artifact_bytes(draft));
+        let caches = cache.saturating_mul(settled.replicas as u64);
+        Some(caches.saturating_add(weights.unwrap_or(0)))
+    }
+
+    /// Shape of a model that generates text.
+    fn spec(&self, config: &ModelConfig, max_context: usize) -> Option<ModelSpec> {
+        let located = self.located(config);
+        let folder = match (&located.path, &located.hf) {
+            (Some(path), _) => ModelFolder::open(path).ok()?,
+            (None, Some(_)) => return None,
+            (None, None) => ModelFolder::embedded(self.source.demo),
+        };
+        let ranks = config.rank.is_some() || Reranker::describes(&folder).ok()?.is_some();
+        if config.script.is_some()
+            || ranks
+            || Embedder::describes(&folder, config.embedding).ok()?
+        {
+            return None;
+        }
+        let mut spec = ModelSpec::read(&folder).ok()?;
+        spec.context = spec.context.min(max_context);
+        Some(spec)
     }
 
     fn draft(&self, name: &str) -> Option<ModelConfig> {
@@ -150,6 +209,20 @@ fn adapters(config: &ModelConfig, base: AdapterBase) -> anyhow::Result<Arc<Adapt
         );
     }
     Ok(Arc::new(adapters))
+}
+
+/// A model whose conversations a script answers.
+fn scripted_conversation(config: &ModelConfig, script: &Script) -> Model {
+    let runtime = Arc::new(ScriptedConversation::new(script.clone()));
+    tracing::info!(model = config.name, scripted = true, "model loaded");
+    Model {
+        name: config.name.clone(),
+        architecture: String::new(),
+        generator: Some(Generator::Conversation(runtime)),
+        embedder: None,
+        reranker: None,
+        loaded_at: Instant::now(),
+    }
 }
 
 /// Give a model a runtime that generates no text.
@@ -224,19 +297,12 @@ impl LoadModel for LocalLoader {
         if let Some(script) = &config.script
             && script.kind == ScriptKind::Conversation
         {
-            let runtime = Arc::new(ScriptedConversation::new(script.clone()));
-            tracing::info!(model = config.name, scripted = true, "model loaded");
-            return Ok(Model {
-                name: config.name.clone(),
-                architecture: String::new(),
-                generator: Some(Generator::Conversation(runtime)),
-                embedder: None,
-                reranker: None,
-                loaded_at: Instant::now(),
-            });
+            return Ok(scripted_conversation(config, script));
         }
         let settled = self.settled(config, overrides)?;
-        let files = self.source.open_telling(&settled.config, progress)?;
+        let files = self
+            .source
+            .open_telling(&self.located(&settled.config), progress)?;
         let start = || {
             let (context, engine) = (settled.max_context, settled.engine.clone());
             let (source, weights) = (&self.source, &self.weights);
@@ -340,13 +406,17 @@ impl LoadModel for LocalLoader {
         Ok(())
     }
 
-    fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
-        match &config.path {
-            Some(path) => std::fs::metadata(path)
+    fn prepare(&self, config: &ModelConfig, progress: &LoadProgress) -> anyhow::Result<()> {
+        match (&config.path, &config.hf) {
+            (Some(path), _) => std::fs::metadata(path)
                 .map(drop)
                 .with_context(|| format!("cannot open model folder `{}`", path.display())),
-            // The hub is asked by the load itself, and a script has no files.
-            None => Ok(()),
+            (None, Some(reference)) => {
+                let path = (self.source.fetch)(reference, progress)?;
+                self.fetched().insert(config.name.clone(), path);
+                Ok(())
+            }
+            (None, None) => Ok(()),
         }
     }
 
@@ -359,7 +429,8 @@ impl LoadModel for LocalLoader {
         if config.script.is_some() {
             return Some(0);
         }
-        match (&config.path, &config.hf) {
+        let located = self.located(config);
+        match (&located.path, &located.hf) {
             (Some(path), _) => {
                 let loras = config.loras.iter();
                 let loras = loras.filter_map(|lora| weight_bytes(&lora.path)).sum();
@@ -371,6 +442,14 @@ impl LoadModel for LocalLoader {
                 Some(files.map(|(_, bytes)| bytes.len() as u64).sum())
             }
         }
+    }
+
+    fn expected_bytes(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Option<u64> {
+        let files = self.artifact_bytes(config)?;
+        // What cannot be read now fails the load, which tells why.
+        let further = self.settled(config, overrides).ok();
+        let further = further.and_then(|settled| self.bytes_beside_weights(&settled));
+        Some(files.saturating_add(further.unwrap_or(0)))
     }
 }
 

@@ -103,7 +103,8 @@ impl Capability {
     }
 }
 
-/// Runtime that generates text, of one of two kinds.
+/// Runtime that generates text, with what the service needs in front of it. The second and the third have the same kind
+/// of runtime.
 #[derive(Clone)]
 pub enum Generator {
     /// Tokens in, tokens out.
@@ -170,6 +171,20 @@ impl Model {
         let embed = self.embedder.as_ref().map(|_| Capability::Embed);
         let rerank = self.reranker.as_ref().map(|_| Capability::Rerank);
         generate.into_iter().chain(embed).chain(rerank).collect()
+    }
+
+    /// Bytes of memory that it may take beside what this process has grown by when it was loaded: KV caches, whose pages
+    /// are taken as they fill, and processes of its own.
+    pub fn reserved_bytes(&self) -> u64 {
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => {
+                let caches = tokens.runtime.loads().into_iter();
+                caches.map(|load| load.kv_cache_bytes()).sum()
+            }
+            Some(Generator::Conversation(runtime)) => runtime.memory_bytes(),
+            Some(Generator::Rendered(rendered)) => rendered.runtime.memory_bytes(),
+            None => 0,
+        }
     }
 
     /// Its adapters; `None` if its runtime takes none.

@@ -94,7 +94,7 @@ pub use mortise_models::conversation::{
     TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
 };
 pub use mortise_models::lifecycle::{
-    AdapterRefusal, LifecycleError, LoadOverrides, ModelEvent, ModelState, ModelStatus,
+    AdapterRefusal, LifecycleError, LoadOverrides, ModelEvent, ModelState, ModelStatus, Override,
 };
 pub use mortise_models::{
     ADAPTER_SEPARATOR, AdapterConfig, AdapterError, AdapterStatus, Capability, Delta, FinishReason,

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_models::AliasCounters;
+use mortise_models::lifecycle::LifecycleError;
 use mortise_trace::Span;
 
 use crate::admission::Call;
+use crate::error::ServiceError;
 use crate::observer::{GuardedPart, ModelObserver, Outcome, Summary, ToolRun};
 
 /// Model that a request is for.
@@ -29,9 +31,13 @@ impl Routed {
     }
 
     /// The request failed before its answer began.
-    pub(crate) fn failed(&self, call: &Call) {
-        if let Some(counters) = &self.counters {
-            counters.ended(true, call.arrived.elapsed(), None);
+    pub(crate) fn failed(&self, call: &Call, error: &ServiceError) {
+        let Some(counters) = &self.counters else {
+            return;
+        };
+        counters.ended(true, call.arrived.elapsed(), None);
+        if let ServiceError::Model(LifecycleError::NoRoom { .. }) = error {
+            counters.found_no_room();
         }
     }
 }

@@ -327,7 +327,7 @@ impl Service {
         let begun = Box::pin(self.begin_at(&routed, serving, call, request, numbers));
         let begun = span.run(begun).await;
         if let Err(error) = &begun {
-            routed.failed(call);
+            routed.failed(call, error);
             span.fail(error.kind());
         }
         begun

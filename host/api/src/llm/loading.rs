@@ -8,7 +8,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Owner, Problem, json_response, read_object};
-use mortise_service::{LifecycleError, LoadOverrides, ModelStatus};
+use mortise_service::{LifecycleError, LoadOverrides, ModelStatus, Override};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -65,11 +65,15 @@ pub(super) async fn load(
     let object = object_of(&llm, &context, request).await?;
     let mut reader = FieldReader::new(object, Unsupported::Refuse);
     let fields: LoadFields = reader.read()?;
-    let settings = settings(fields.options.unwrap_or_default(), &mut reader)?;
+    let mut settings = settings(fields.options.unwrap_or_default(), &mut reader)?;
     reader.finish(|_| false)?;
     let name = &fields.model_id;
     let status = status(&llm, name)?;
-    as_configured(&llm, &status, fields.path, fields.pin).await?;
+    as_configured(&llm, &status, fields.path).await?;
+    // What is so already is no setting of this load.
+    if let Some(pin) = fields.pin.filter(|pin| *pin != status.pinned) {
+        settings.pinned = Override::Set(pin);
+    }
     tracing::info!(model = name, "an operator loads a model");
     let began = Instant::now();
     let loaded = llm.operator.load(name, settings).await;
@@ -171,12 +175,11 @@ fn settings(options: LoadOptions, reader: &mut FieldReader) -> Result<LoadOverri
         .map_err(|error| Problem::invalid("options", format!("`options`: {error}")))
 }
 
-/// Check that a path and a pin are what the configuration says: nobody brings files from elsewhere over HTTP.
+/// Check that a path is what the configuration says: nobody brings files from elsewhere over HTTP.
 async fn as_configured(
     llm: &Llm,
     status: &ModelStatus,
     path: Option<String>,
-    pin: Option<bool>,
 ) -> Result<(), Problem> {
     let name = &status.listing.name;
     if let Some(path) = path
@@ -186,13 +189,6 @@ async fn as_configured(
             "`path` must be that of the configured model `{name}`, or left out; models are added to the configuration"
         );
         return Err(Problem::invalid("path", message));
-    }
-    let pinned = status.config.lifecycle.pinned;
-    if pin.is_some_and(|pin| pin != pinned) {
-        let message = format!(
-            "`pin` must be {pinned}, or left out: the configuration of `{name}` says so, as `pinned`"
-        );
-        return Err(Problem::unsupported("pin", message));
     }
     Ok(())
 }

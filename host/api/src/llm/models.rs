@@ -125,7 +125,7 @@ fn detail(status: &ModelStatus, facts: &ModelFacts, operator: bool) -> Value {
         ),
         ("memory_usage_mb", json!(memory / MIB)),
         ("gpu_layers", json!(facts.gpu_layers)),
-        ("pinned", json!(status.config.lifecycle.pinned)),
+        ("pinned", json!(status.pinned)),
     ] {
         row[name] = value;
     }

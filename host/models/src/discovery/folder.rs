@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use mortise_model::INDEX_BYTES_MAX;
+
 use super::gguf_name::{is_projector, part_of, projector_rank, stem_of};
 use super::{Found, Skipped};
 use crate::limits::{MAX_SCANNED_DEPTH, MAX_SCANNED_ENTRIES};
 
-/// Largest list of the files of a model that is read.
-const INDEX_BYTES_MAX: u64 = 16 << 20;
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Entries of folders that a scan has read, and folders that it has been to.

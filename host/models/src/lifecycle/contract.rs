@@ -32,14 +32,21 @@ pub trait LoadModel: Send + Sync {
     /// When a setting cannot be had for this model.
     fn check(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Result<(), LifecycleError>;
 
-    /// Look whether the files of a model are there, before others are unloaded for it.
+    /// Bring the files of a model to this machine, before others are unloaded for it.
     ///
     /// # Errors
     /// When a load would fail for lack of them.
-    fn probe(&self, config: &ModelConfig) -> anyhow::Result<()>;
+    fn prepare(&self, config: &ModelConfig, progress: &LoadProgress) -> anyhow::Result<()>;
 
     /// Bytes of the files that a load would read, as far as they are known.
     fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64>;
+
+    /// Bytes of memory that a load with these settings would take, as far as the files tell: the weights, the KV cache
+    /// of each replica, and what a draft model takes. Looks at the disk.
+    fn expected_bytes(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Option<u64> {
+        let _ = overrides;
+        self.artifact_bytes(config)
+    }
 
     /// The models are these from now on, among which drafts are found by name.
     fn redefine(&self, models: &[ModelConfig]) {
@@ -98,15 +105,23 @@ impl Default for LifecycleConfig {
 /// Origin of the estimate of a model's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemorySource {
-    /// Growth of the process during its last load.
+    /// Growth of the process during a load, and the KV cache.
     ObservedLoadDelta,
-    /// Size of its files.
+    /// Size of its files, and the KV cache.
     ModelArtifactSize,
     /// Unknown.
     Unavailable,
 }
 
 impl MemorySource {
+    /// Of an estimate by the files, if there is one.
+    pub(super) fn of_files(bytes: Option<u64>) -> Self {
+        match bytes {
+            Some(_) => Self::ModelArtifactSize,
+            None => Self::Unavailable,
+        }
+    }
+
     /// Name of the origin on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -134,6 +149,8 @@ pub struct ModelStatus {
     pub overrides: Option<LoadOverrides>,
     /// The loaded model.
     pub loaded: Option<Arc<Model>>,
+    /// Never evicted, never unloaded for being idle.
+    pub pinned: bool,
     /// Requests that use it or wait for it.
     pub in_flight: usize,
     /// Requests that have used it since the start.

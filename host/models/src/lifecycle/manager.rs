@@ -18,7 +18,7 @@ use super::error::LifecycleError;
 use super::events::{Events, ModelEvent};
 use super::lease::{CountLeases, ModelLease};
 use super::output_log::OutputLog;
-use super::overrides::LoadOverrides;
+use super::overrides::{LoadOverrides, Override};
 use super::progress::{LoadStage, Progress};
 use super::state::{Company, LoadStep, ModelState, Room, StateTable, UnloadStep};
 use crate::config::ModelConfig;
@@ -35,6 +35,8 @@ struct Entry {
     overrides: Option<LoadOverrides>,
     progress: Option<Progress>,
     memory_source: MemorySource,
+    /// Memory that a load as configured took.
+    observed: Option<u64>,
     loaded_at_ms: Option<u64>,
     load_time: Option<Duration>,
     /// Last lines of its processes.
@@ -179,9 +181,24 @@ impl ModelManager {
             .map(|entry| Arc::clone(&entry.output))
     }
 
-    /// Room for a model: true if it can be loaded without unloading another.
+    /// Room for a model: true if it can be loaded as configured without unloading another. Looks at the disk.
     pub fn has_room(&self, name: &str) -> bool {
-        self.lock().table.room(name) == Room::Free
+        let entry = |inner: &Inner| {
+            let entry = inner.entries.get(name)?;
+            Some((Arc::clone(&entry.config), entry.observed))
+        };
+        let Some((config, observed)) = entry(&self.lock()) else {
+            return false;
+        };
+        let plain = LoadOverrides::default();
+        let expected = self.loader.expected_bytes(&config, &plain);
+        let mut inner = self.lock();
+        let state = inner.table.slot(name).map(|slot| slot.state);
+        if matches!(state, Some(ModelState::Unloaded | ModelState::Failed)) {
+            let bytes = expected.max(observed);
+            inner.table.set_bytes(name, bytes.unwrap_or(0));
+        }
+        inner.table.room(name) == Room::Free
     }
 
     /// Load a model and wait until it is loaded. The load goes on if the caller gives up waiting.
@@ -238,6 +255,9 @@ impl ModelManager {
             LoadStep::Unloading => return Err(LifecycleError::Unloading(name.to_owned())),
             LoadStep::Begin => {}
         }
+        inner
+            .table
+            .set_pinned(name, overrides.pins(config.lifecycle.pinned));
         if let Some(entry) = inner.entries.get_mut(name) {
             entry.overrides = late.then_some(overrides);
             entry.progress = Some(Progress::of(LoadStage::Waiting));
@@ -495,10 +515,8 @@ impl Entry {
             loaded: None,
             overrides: None,
             progress: None,
-            memory_source: match size {
-                Some(_) => MemorySource::ModelArtifactSize,
-                None => MemorySource::Unavailable,
-            },
+            memory_source: MemorySource::of_files(size),
+            observed: None,
             loaded_at_ms: None,
             load_time: None,
             output: Arc::default(),
@@ -508,7 +526,24 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Whether its load brings weights to another format.
+    fn is_quantised(&self) -> bool {
+        let overrides = self.overrides.as_ref();
+        let quantize = overrides.map_or(Override::Keep, |overrides| overrides.quantize);
+        quantize.over(self.config.quantize).is_some()
+    }
+}
+
 impl Inner {
+    /// Forget the settings of a model's last load.
+    fn forget_overrides(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.overrides = None;
+            self.table.set_pinned(name, entry.config.lifecycle.pinned);
+        }
+    }
+
     fn refusal(&self, name: &str, state: ModelState) -> LifecycleError {
         let slot = self.table.slot(name);
         let error = slot.and_then(|slot| slot.last_error.as_deref());
@@ -530,6 +565,7 @@ impl Inner {
                 .filter(|_| slot.state == ModelState::Loading),
             overrides: entry.overrides.clone(),
             loaded: entry.loaded.clone(),
+            pinned: slot.pinned,
             in_flight: slot.users,
             uses: slot.uses,
             memory_bytes: slot.bytes,

@@ -95,12 +95,27 @@ pub struct LoadOverrides {
     pub replicas: Override<usize>,
     /// Name of the draft model.
     pub draft_model: Override<String>,
+    /// Never evicted, never unloaded for being idle.
+    pub pinned: Override<bool>,
 }
 
 impl LoadOverrides {
     /// True if nothing is overridden.
     pub fn is_empty(&self) -> bool {
         self.first().is_none()
+    }
+
+    /// Settings of the runtime: those that need one of this server's own.
+    pub fn of_runtime(&self) -> Self {
+        Self {
+            pinned: Override::Keep,
+            ..self.clone()
+        }
+    }
+
+    /// Whether a model is pinned, of which the configuration says `configured`.
+    pub fn pins(&self, configured: bool) -> bool {
+        self.pinned.over(Some(configured)).unwrap_or(false)
     }
 
     /// Name of the first setting that is overridden.
@@ -112,6 +127,7 @@ impl LoadOverrides {
             ("device", self.device != Override::Keep),
             ("replicas", self.replicas != Override::Keep),
             ("draft_model", self.draft_model != Override::Keep),
+            ("pinned", self.pinned != Override::Keep),
         ];
         let first = settings.into_iter().find(|(_, overridden)| *overridden);
         first.map(|(name, _)| name)

@@ -132,6 +132,9 @@ impl Inner {
     /// Add a model, or define it anew. A loaded one keeps its runtime.
     fn define(&mut self, model: ModelConfig, size: Option<u64>) {
         let (name, pinned) = (model.name.clone(), model.lifecycle.pinned);
+        let overrides = self.entries.get(&name);
+        let overrides = overrides.and_then(|entry| entry.overrides.as_ref());
+        let pinned = overrides.map_or(pinned, |overrides| overrides.pins(pinned));
         self.table.add(&name, size.unwrap_or(0), pinned);
         self.table.set_pinned(&name, pinned);
         self.table.set_company(&name, company_of(&model));
@@ -144,10 +147,8 @@ impl Inner {
         }
         if !entry.config.has_runtime_of(&model) {
             self.table.set_bytes(&name, size.unwrap_or(0));
-            entry.memory_source = match size {
-                Some(_) => MemorySource::ModelArtifactSize,
-                None => MemorySource::Unavailable,
-            };
+            entry.memory_source = MemorySource::of_files(size);
+            entry.observed = None;
         }
         entry.listing = Arc::new(Listing {
             created: entry.listing.created,

@@ -17,6 +17,8 @@ struct FakeLoader {
     /// A load waits for one message, if there is a gate.
     gate: Mutex<Option<mpsc::Receiver<Result<(), String>>>>,
     bytes: u64,
+    /// Bytes of the KV cache of a replica.
+    cache_bytes: u64,
 }
 
 impl LoadModel for FakeLoader {
@@ -54,14 +56,22 @@ impl LoadModel for FakeLoader {
         }
     }
 
-    fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
+    fn prepare(&self, config: &ModelConfig, _: &LoadProgress) -> anyhow::Result<()> {
         anyhow::ensure!(config.name != "missing", "no such folder");
-        assert!(config.name != "panics", "a probe that panics");
+        assert!(config.name != "panics", "a preparation that panics");
         Ok(())
     }
 
     fn artifact_bytes(&self, _: &ModelConfig) -> Option<u64> {
         Some(self.bytes)
+    }
+
+    fn expected_bytes(&self, _: &ModelConfig, overrides: &LoadOverrides) -> Option<u64> {
+        let replicas = match overrides.replicas {
+            Override::Set(replicas) => replicas as u64,
+            _ => 1,
+        };
+        Some(self.bytes + replicas * self.cache_bytes)
     }
 }
 
@@ -280,6 +290,44 @@ async fn feature_m6_a_model_without_room_is_refused_with_numbers() {
     assert!(error.to_string().contains("80 bytes"), "{error}");
     assert_eq!(state(&manager, "other"), ModelState::Unloaded);
     assert_eq!(state(&manager, "pinned"), ModelState::Loaded);
+}
+
+#[tokio::test]
+async fn the_kv_cache_of_each_replica_takes_room() {
+    // So large that what this process grows by meanwhile is nothing.
+    const UNIT: u64 = 1 << 40;
+    let loader = Arc::new(FakeLoader {
+        bytes: UNIT,
+        cache_bytes: UNIT,
+        ..FakeLoader::default()
+    });
+    let mut pinned = named("pinned");
+    pinned.lifecycle.pinned = true;
+    let config = LifecycleConfig {
+        room: RoomLimits {
+            models: 0,
+            bytes: 5 * UNIT,
+        },
+        ..LifecycleConfig::default()
+    };
+    let models = vec![pinned, named("other")];
+    let manager = ModelManager::new(models, Arc::clone(&loader) as Arc<dyn LoadModel>, config);
+    manager.load("pinned", NONE()).await.expect("loads");
+    let three = LoadOverrides {
+        replicas: Override::Set(3),
+        ..NONE()
+    };
+    let error = manager.load("other", three).await.expect_err("no room");
+    assert_eq!(error.code(), "insufficient_memory");
+    let told = error.to_string();
+    for number in [4 * UNIT, 3 * UNIT] {
+        assert!(told.contains(&number.to_string()), "{number}: {told}");
+    }
+    // Settings of one load do not count for the next.
+    assert!(manager.has_room("other"));
+    manager.load("other", NONE()).await.expect("loads");
+    let taken = manager.statuses();
+    assert!(taken.iter().all(|model| model.memory_bytes >= 2 * UNIT));
 }
 
 #[tokio::test]

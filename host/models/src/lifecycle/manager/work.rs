@@ -6,15 +6,19 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 
-use super::{Inner, ModelManager};
+use super::{Entry, Inner, ModelManager};
 use crate::config::ModelConfig;
 use crate::lifecycle::clock::now_ms;
 use crate::lifecycle::contract::MemorySource;
 use crate::lifecycle::error::LifecycleError;
 use crate::lifecycle::memory::resident_bytes;
+use crate::lifecycle::overrides::LoadOverrides;
 use crate::lifecycle::progress::{LoadProgress, LoadStage, Progress};
 use crate::lifecycle::state::{ModelState, Room};
 use crate::model::Model;
+
+/// Bytes by which the process may grow during a load for other reasons.
+const OTHER_GROWTH: u64 = 16 << 20;
 
 impl ModelManager {
     /// Load a model on a task of its own. A load that panics fails its model, and no state is left behind.
@@ -49,9 +53,7 @@ impl ModelManager {
 
     async fn run_load(&self, name: &str, config: &Arc<ModelConfig>) {
         let turn = self.turn.lock().await;
-        let (loader, probed) = (Arc::clone(&self.loader), Arc::clone(config));
-        let probe = tokio::task::spawn_blocking(move || loader.probe(&probed)).await;
-        if let Err(error) = probe.unwrap_or_else(|panic| Err(panic.into())) {
+        if let Err(error) = self.prepare(name, config).await {
             return self.load_failed(name, format!("{error:#}"));
         }
         if let Err(refusal) = self.make_room(name).await {
@@ -91,6 +93,40 @@ impl ModelManager {
         self.tell(name);
     }
 
+    /// Have the files of a model here, and know what its load will take.
+    async fn prepare(&self, name: &str, config: &Arc<ModelConfig>) -> anyhow::Result<()> {
+        let (loader, config) = (Arc::clone(&self.loader), Arc::clone(config));
+        let progress = self.progress_of(name);
+        let overrides = self.overrides_of(name);
+        let plain = overrides.is_empty();
+        let preparing = move || {
+            loader.prepare(&config, &progress)?;
+            anyhow::Ok(loader.expected_bytes(&config, &overrides))
+        };
+        let prepared = tokio::task::spawn_blocking(preparing).await;
+        let expected = prepared.unwrap_or_else(|panic| Err(panic.into()))?;
+        let mut inner = self.lock();
+        let observed = inner.entries.get(name).and_then(|entry| entry.observed);
+        // What an earlier load took counts for a load with the same settings.
+        let bytes = expected.max(observed.filter(|_| plain));
+        inner.table.set_bytes(name, bytes.unwrap_or(0));
+        if let Some(entry) = inner.entries.get_mut(name)
+            && observed.is_none_or(|_| !plain)
+        {
+            entry.memory_source = MemorySource::of_files(expected);
+        }
+        Ok(())
+    }
+
+    /// Settings of the load of a model that is under way.
+    fn overrides_of(&self, name: &str) -> LoadOverrides {
+        let inner = self.lock();
+        let entry = inner.entries.get(name);
+        entry
+            .and_then(|entry| entry.overrides.clone())
+            .unwrap_or_default()
+    }
+
     fn load_failed(&self, name: &str, error: String) {
         tracing::error!(model = name, error, "model could not be loaded");
         {
@@ -99,8 +135,8 @@ impl ModelManager {
             if let Some(entry) = inner.entries.get_mut(name) {
                 entry.progress = None;
                 entry.loaded = None;
-                entry.overrides = None;
             }
+            inner.forget_overrides(name);
         }
         self.tell(name);
     }
@@ -108,17 +144,11 @@ impl ModelManager {
     /// Load on a thread that may block.
     async fn load_now(&self, name: &str, config: &Arc<ModelConfig>) -> Result<Arc<Model>, String> {
         let (loader, config) = (Arc::clone(&self.loader), Arc::clone(config));
-        let overrides = {
-            let inner = self.lock();
-            inner
-                .entries
-                .get(name)
-                .and_then(|entry| entry.overrides.clone())
-        };
+        let overrides = self.overrides_of(name);
         let progress = self.progress_of(name);
         let loading = move || {
             progress.stage(LoadStage::Reading);
-            loader.load(&config, &overrides.unwrap_or_default(), &progress)
+            loader.load(&config, &overrides, &progress)
         };
         match tokio::task::spawn_blocking(loading).await {
             Ok(Ok(model)) => Ok(Arc::new(model)),
@@ -146,17 +176,28 @@ impl ModelManager {
         if let Some(publisher) = self.publisher.get().and_then(Weak::upgrade) {
             publisher.publish(models).await?;
         }
+        // Of the KV cache, the process has grown by the pages that the warm-up wrote to only.
+        let taken = grown.map(|grown| grown.saturating_add(model.reserved_bytes()));
         let mut inner = self.lock();
         let expected = inner.table.slot(name).map_or(0, |slot| slot.bytes);
-        let bytes = grown.unwrap_or(0).max(expected);
+        // Weights that are quantised by the load are smaller than their files. Else the files tell, unless the process
+        // has grown by clearly more: it does other things meanwhile.
+        let quantised = inner.entries.get(name).is_some_and(Entry::is_quantised);
+        let bytes = match taken {
+            Some(taken) if quantised || taken > expected.saturating_add(OTHER_GROWTH) => taken,
+            _ => expected,
+        };
         inner.table.loaded(name, Ok(bytes), self.now());
         if let Some(entry) = inner.entries.get_mut(name) {
             entry.loaded = Some(model);
             entry.progress = None;
             entry.loaded_at_ms = Some(now_ms());
             entry.load_time = Some(took);
-            if grown.is_some_and(|grown| grown >= expected) {
+            if taken.is_some_and(|taken| taken.saturating_add(OTHER_GROWTH) >= bytes) {
                 entry.memory_source = MemorySource::ObservedLoadDelta;
+                if entry.overrides.is_none() {
+                    entry.observed = Some(bytes);
+                }
             }
             entry.closing.send_replace(false);
         }
@@ -229,8 +270,8 @@ impl ModelManager {
         }
         let model = {
             let mut inner = self.lock();
+            inner.forget_overrides(name);
             inner.entries.get_mut(name).and_then(|entry| {
-                entry.overrides = None;
                 entry.loaded_at_ms = None;
                 entry.load_time = None;
                 entry.loaded.take()
