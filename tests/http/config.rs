@@ -38,6 +38,62 @@ fn help_is_printed_and_the_default_file_is_right() {
 }
 
 #[test]
+fn a_check_finds_what_is_not_there_and_needs_no_secrets() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("mortise.toml");
+    let checked = |text: &str| {
+        std::fs::write(&path, text).expect("write");
+        run(&["config", "check", path.to_str().expect("UTF-8")])
+    };
+    let model = "[[models]]\nname = \"m\"\n";
+    let child = "[[models]]\nname = \"m\"\n[models.child]\n";
+    for (text, told) in [
+        (format!("{model}{model}"), "m"),
+        (
+            format!("{model}path = \"/nowhere/model\"\n"),
+            "models[0].path",
+        ),
+        (
+            format!("{child}command = [\"/nowhere/program\"]\n"),
+            "models[0].child.command",
+        ),
+        (
+            "[discovery]\nfolders = [\"/nowhere/models\"]\n".to_owned(),
+            "discovery.folders",
+        ),
+        ("[engine]\ndevice = \"cuda\"\n".to_owned(), "engine.device"),
+        (
+            format!("{model}[models.engine]\ndevice = \"cuda:1\"\n"),
+            "models[0].engine.device",
+        ),
+    ] {
+        let (code, said) = checked(&text);
+        assert_eq!(code, Some(2), "{text}: {said}");
+        assert!(said.contains(told), "{text}: {said}");
+    }
+    let key = "[[auth.api_keys]]\nid = \"a\"\nkey_env = \"MORTISE_TEST_UNSET\"\n";
+    let (code, said) = checked(key);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("auth.api_keys[0].key_env") && said.contains("MORTISE_TEST_UNSET"),
+        "{said}"
+    );
+    // What else is wrong is found as well.
+    let (code, said) = checked(&format!("{key}{model}path = \"/nowhere/model\"\n"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("models[0].path"), "{said}");
+    let (code, said) = run(&[
+        "serve",
+        "--port",
+        "0",
+        "--config",
+        path.to_str().expect("UTF-8"),
+    ]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("MORTISE_TEST_UNSET"), "{said}");
+}
+
+#[test]
 fn feature_c3_what_is_not_said_has_the_values_of_the_default_file() {
     let (_, text) = run(&["config", "print-default"]);
     for line in [

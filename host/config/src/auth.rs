@@ -1,6 +1,7 @@
 //! The `[auth]` table: keys, tenants, users and issuers of tokens, and what their callers may.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_identity::{
@@ -16,6 +17,7 @@ use time::format_description::well_known::Rfc3339;
 use super::auth_terms::terms_table;
 use super::auth_tokens::{RawIssuer, check_issuers};
 use super::hex::hex_32;
+use super::variables::secret_of_file;
 use super::{ConfigError, invalid, variable_of};
 
 /// Longest life of a token of the server's own, in hours: a year.
@@ -65,6 +67,7 @@ terms_table!(RawKey {
     id: String,
     key: Option<String>,
     key_env: Option<String>,
+    key_file: Option<PathBuf>,
     sha256: Option<String>,
     tenant: Option<String>,
     expires_at: Option<String>,
@@ -96,10 +99,10 @@ struct RawTenant {
 pub(super) fn check_auth(
     raw: RawAuth,
     from_command_line: &[String],
-    base: &std::path::Path,
+    base: &Path,
 ) -> Result<(AuthConfig, IdentityConfig), ConfigError> {
     let mut settings = Map::new();
-    let (keys, secrets) = check_keys(raw.api_keys, from_command_line)?;
+    let (keys, secrets) = check_keys(raw.api_keys, from_command_line, base)?;
     let mut count = keys.len();
     if !keys.is_empty() {
         settings.insert("keys".to_owned(), Value::Array(keys));
@@ -158,7 +161,11 @@ fn check_anonymous(
 /// Keys as the policy has them, and their secrets.
 type Keys = (Vec<Value>, Vec<Secret>);
 
-fn check_keys(raw: Vec<RawKey>, from_command_line: &[String]) -> Result<Keys, ConfigError> {
+fn check_keys(
+    raw: Vec<RawKey>,
+    from_command_line: &[String],
+    base: &Path,
+) -> Result<Keys, ConfigError> {
     let (mut keys, mut secrets) = (Vec::new(), Vec::new());
     let given = from_command_line
         .iter()
@@ -169,7 +176,7 @@ fn check_keys(raw: Vec<RawKey>, from_command_line: &[String]) -> Result<Keys, Co
             ..RawKey::default()
         });
     for (index, key) in raw.into_iter().chain(given).enumerate() {
-        keys.push(check_key(index, key, &mut secrets)?);
+        keys.push(check_key(index, key, base, &mut secrets)?);
     }
     Ok((keys, secrets))
 }
@@ -177,6 +184,7 @@ fn check_keys(raw: Vec<RawKey>, from_command_line: &[String]) -> Result<Keys, Co
 fn check_key(
     index: usize,
     mut raw: RawKey,
+    base: &Path,
     secrets: &mut Vec<Secret>,
 ) -> Result<Value, ConfigError> {
     let path = format!("auth.api_keys[{index}]");
@@ -194,20 +202,24 @@ fn check_key(
     }
     // The policy asks the host whose key it is, by the name that the operator gave.
     key.insert("secret".to_owned(), json!(raw.id));
-    secrets.push(match (raw.key, raw.key_env, raw.sha256) {
-        (Some(key), None, None) => secret(&path, &raw.id, &key)?,
-        (None, Some(variable), None) => {
+    secrets.push(match (raw.key, raw.key_env, raw.key_file, raw.sha256) {
+        (Some(key), None, None, None) => secret(&path, &raw.id, &key)?,
+        (None, Some(variable), None, None) => {
             let key = variable_of(&format!("{path}.key_env"), &variable)?;
             secret(&path, &raw.id, &key)?
         }
-        (None, None, Some(digest)) => {
+        (None, None, Some(file), None) => {
+            let key = secret_of_file(&format!("{path}.key_file"), base, &file)?;
+            secret(&path, &raw.id, &key)?
+        }
+        (None, None, None, Some(digest)) => {
             let digest = digest_of(&format!("{path}.sha256"), &digest)?;
             Secret::of_digest(&*raw.id, digest)
         }
         _ => {
             return Err(invalid(
                 &path,
-                "give exactly one of `key`, `key_env` and `sha256`",
+                "give exactly one of `key`, `key_env`, `key_file` and `sha256`",
             ));
         }
     });

@@ -43,6 +43,7 @@ mod tests;
 mod traces;
 mod upstream;
 mod valkey;
+mod variables;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -89,6 +90,7 @@ pub use self::spend::SpendConfig;
 pub use self::store::StateConfig;
 pub use self::terminal::{TerminalConfig, terminal};
 pub use self::upstream::UpstreamOverride;
+pub use self::variables::{UnsetVariable, variable_of, with_placeholders};
 
 /// The commented sample file.
 pub const DEFAULT_FILE: &str = include_str!("default.toml");
@@ -482,12 +484,6 @@ fn check_host(key: &str, host: &str) -> Result<IpAddr, ConfigError> {
             format!("it must be an IP address, such as 127.0.0.1 or 0.0.0.0; it is `{host}`"),
         )
     })
-}
-
-/// The value of an environment variable that the configuration names.
-pub fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
-    std::env::var(variable)
-        .map_err(|error| invalid(key, format!("the variable `{variable}`: {error}")))
 }
 
 fn check_http(server: &RawServer, limits: &limits::RawLimits) -> Result<HttpConfig, ConfigError> {

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use mortise_http::{ProxyProtocol, TlsSettings, TlsVersion};
 use serde::Deserialize;
 
+use super::variables::secret_of_file;
 use super::{ConfigError, check_host, invalid, variable_of};
 
 /// Bits that are permissions of a file: those of owner, group and others.
@@ -77,6 +78,7 @@ pub(crate) struct RawAdmin {
     pub(crate) plaintext: bool,
     pub(crate) key: Option<String>,
     pub(crate) key_env: Option<String>,
+    pub(crate) key_file: Option<PathBuf>,
     pub(crate) llm_routes: bool,
     pub(crate) page: bool,
     /// Laid over the files, see `persisted`.
@@ -92,6 +94,7 @@ impl Default for RawAdmin {
             plaintext: false,
             key: None,
             key_env: None,
+            key_file: None,
             llm_routes: false,
             page: true,
             persist: None,
@@ -211,13 +214,14 @@ pub(super) fn check_admin(raw: &RawAdmin, base: &Path) -> Result<Option<AdminCon
     let Some(port) = raw.port else {
         return Ok(None);
     };
-    let key = match (&raw.key, &raw.key_env) {
-        (Some(key), None) => key.clone(),
-        (None, Some(variable)) => variable_of("admin.key_env", variable)?,
+    let key = match (&raw.key, &raw.key_env, &raw.key_file) {
+        (Some(key), None, None) => key.clone(),
+        (None, Some(variable), None) => variable_of("admin.key_env", variable)?,
+        (None, None, Some(file)) => secret_of_file("admin.key_file", base, file)?,
         _ => {
             return Err(invalid(
                 "admin",
-                "the admin side needs a key; give exactly one of `key` and `key_env`",
+                "the admin side needs a key; give exactly one of `key`, `key_env` and `key_file`",
             ));
         }
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mortise_library::{StoreConfig, StoreCredentials};
 use serde::Deserialize;
 
-use super::upstream::read;
+use super::variables::read;
 use super::{ConfigError, invalid, variable_of};
 
 /// Longest beginning of keys, in bytes.

@@ -7,6 +7,9 @@ use serde::Deserialize;
 
 use super::{ConfigError, invalid};
 
+/// A size or an age in `[response_cache]`.
+const SETTING_MAX: u64 = 1 << 30;
+
 /// The table as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -50,9 +53,8 @@ impl RawResponseCache {
             ("max_answer_kib", self.max_answer_kib as u64),
             ("max_age_seconds", self.max_age_seconds),
         ] {
-            const MOST: u64 = 1 << 30;
-            if !(1..=MOST).contains(&value) {
-                let problem = format!("it must be from 1 to {MOST}; it is {value}");
+            if !(1..=SETTING_MAX).contains(&value) {
+                let problem = format!("it must be from 1 to {SETTING_MAX}; it is {value}");
                 return Err(invalid(&format!("response_cache.{name}"), problem));
             }
         }

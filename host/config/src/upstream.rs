@@ -9,6 +9,7 @@ use mortise_models::{
 };
 use serde::Deserialize;
 
+use super::variables::read;
 use super::{ConfigError, invalid, milliseconds, positive, variable_of};
 
 /// Servers of one model at most.
@@ -288,15 +289,4 @@ fn health_path(key: &str, path: String) -> Result<String, ConfigError> {
             "it must be a path, such as `models` below the base URL or `/health` from the root",
         )),
     }
-}
-
-pub(super) fn read(key: &str, path: &Path) -> Result<String, ConfigError> {
-    // Certificates and keys are short; whatever is not is another file.
-    const LARGEST: u64 = 1 << 20;
-    let unreadable = |problem: String| invalid(key, format!("`{}`: {problem}", path.display()));
-    let size = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-    if size.len() > LARGEST {
-        return Err(unreadable(format!("it has more than {LARGEST} bytes")));
-    }
-    std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mortise_valkey::{Address, Authorities, ValkeyConfig, WhenLost};
 use serde::Deserialize;
 
-use super::upstream::read;
+use super::variables::read;
 use super::{ConfigError, invalid, milliseconds, variable_of};
 
 /// Longest lease, an hour.

@@ -13,8 +13,8 @@ use crate::problem::Problem;
 const REQUEST_TIMEOUT: &str = "x-request-timeout";
 const CLIENT_TIMEOUT: &str = "x-stainless-timeout";
 
-/// Longest time that a caller can name: a week. More is as good as none.
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Time that a caller can name: a week. More is as good as none.
+const WAIT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Seconds after which a client may ask again when the server was too busy.
 const RETRY_AFTER: &str = "5";
@@ -49,7 +49,7 @@ impl WaitLimits {
         let shorter = own.into_iter().chain(clients).min();
         let from = |limit: Duration| arrived.checked_add(limit);
         Ok(Self {
-            client: shorter.filter(|limit| *limit < LONGEST).and_then(from),
+            client: shorter.filter(|limit| *limit < WAIT_MAX).and_then(from),
             queue: queue.and_then(from),
             streams: false,
         })
@@ -139,7 +139,7 @@ fn seconds(text: &str) -> Option<Duration> {
         return None;
     }
     let seconds: f64 = text.parse().ok()?;
-    let limit = Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST);
+    let limit = Duration::try_from_secs_f64(seconds).unwrap_or(WAIT_MAX);
     (limit > Duration::ZERO).then_some(limit)
 }
 

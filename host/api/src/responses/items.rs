@@ -188,14 +188,19 @@ fn check_kind(
     })
 }
 
+/// Bytes of the id of an item.
+const ITEM_ID_BYTES_MAX: usize = 128;
+
 fn check_id(path: &FieldPath, id: &str) -> Result<(), Problem> {
-    const LONGEST: usize = 128;
-    if !id.is_empty() && id.len() <= LONGEST && id.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if !id.is_empty()
+        && id.len() <= ITEM_ID_BYTES_MAX
+        && id.bytes().all(|byte| byte.is_ascii_graphic())
+    {
         return Ok(());
     }
     Err(Problem::invalid(
         path.to_string(),
-        format!("`{path}` must be 1 to {LONGEST} printable ASCII characters"),
+        format!("`{path}` must be 1 to {ITEM_ID_BYTES_MAX} printable ASCII characters"),
     ))
 }
 

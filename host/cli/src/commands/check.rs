@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use mortise_child::Children;
-use mortise_config::{Config, ConfigError, Overrides};
+use mortise_config::{Config, ConfigError, Overrides, UnsetVariable, with_placeholders};
 use mortise_harness::{print, print_json};
 use mortise_models::{DeviceChoice, ModelConfig};
 use serde_json::{Value, json};
@@ -27,12 +27,19 @@ pub(crate) fn import_router(file: &Path) -> anyhow::Result<()> {
     print(&imported.text)
 }
 
-/// Check files, each laid over those before it, and whether their models could be loaded here.
+/// Check files, each laid over those before it, and whether their models could be loaded here. A variable that is not set
+/// here may be set where the server runs: it is warned of.
 ///
 /// # Errors
 /// When a file is wrong, or names files, programs or devices that are not there.
 pub(crate) fn check(files: &[PathBuf]) -> Result<(), ConfigError> {
-    let config = Config::load(files, Overrides::default())?;
+    let (config, unset) = with_placeholders(|| Config::load(files, Overrides::default()));
+    let config = config?;
+    for UnsetVariable { key, variable } in unset {
+        eprintln!(
+            "mortise: `{key}`: the variable `{variable}` is not set here; the server does not start without it"
+        );
+    }
     Certificates::read(&config)?;
     for (index, model) in config.models.iter().enumerate() {
         check_model(model)
@@ -48,15 +55,22 @@ pub(crate) fn check(files: &[PathBuf]) -> Result<(), ConfigError> {
         let checked = Children::default().check(child);
         checked.map_err(|error| wrong("discovery.child.command".to_owned(), error.to_string()))?;
     }
-    if let DeviceChoice::Cuda(_) = config.engine.device
-        && let Err(error) = mortise_cuda::find()
-    {
-        return Err(wrong(
-            "engine.device".to_owned(),
-            format!("there is no such device: {error}"),
-        ));
+    check_device(config.engine.device).map_err(|message| wrong("engine.device".to_owned(), message))
+}
+
+/// Look for the GPU that is chosen, if one is.
+fn check_device(device: DeviceChoice) -> Result<(), String> {
+    let DeviceChoice::Cuda(number) = device else {
+        return Ok(());
+    };
+    let found =
+        mortise_cuda::find().map_err(|error| format!("there is no such device: {error}"))?;
+    match found.len() {
+        count if number < count => Ok(()),
+        count => Err(format!(
+            "there is no GPU {number}; this machine has {count}, counted from 0"
+        )),
     }
-    Ok(())
 }
 
 /// Say what a reload with these files would change on a running server.
@@ -126,6 +140,8 @@ fn check_model(model: &ModelConfig) -> Result<(), (&'static str, String)> {
     for lora in &model.loras {
         exists("loras", &lora.path)?;
     }
+    let device = model.engine.device.map_or(Ok(()), check_device);
+    device.map_err(|message| ("engine.device", message))?;
     match &model.child {
         None => Ok(()),
         Some(child) => {
