@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::own_suites::with_library;
-use crate::support::{Server, have, kept};
+use crate::support::{Server, have, kept, skipped_because};
 use crate::{minilm, python, run, sources};
 
 /// Version whose tests the counts below are of.
@@ -143,8 +143,7 @@ fn unknown(report: &Value, exceptions: &[Exception]) -> Vec<String> {
 #[test]
 fn openais_own_node_tests_pass() {
     let Some(checkout) = std::env::var_os("MORTISE_OPENAI_NODE") else {
-        println!("skipped: MORTISE_OPENAI_NODE names no checkout of openai-node");
-        return;
+        return skipped_because("MORTISE_OPENAI_NODE names no checkout of openai-node");
     };
     if !have(&["node", "npm", "python3"]) {
         return;

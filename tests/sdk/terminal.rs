@@ -184,3 +184,75 @@ fn feature_z12_a_server_is_watched_in_a_terminal() {
     );
     assert!(shown(&output).contains("TOKENS/S"));
 }
+
+#[test]
+fn feature_z12_a_table_fits_a_small_terminal() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let path = crate::support::model::byte_level();
+    let models = (0..40).map(|number| {
+        format!(
+            "[[models]]\nname = \"a-model-with-a-long-name-{number}\"\npath = {path:?}\nbackend = \"scripted\"\n\
+             [models.script]\ndefault = \"a\"\n"
+        )
+    });
+    let server = Server::configured(&models.collect::<String>());
+    let home = tempfile::tempdir().expect("make a folder");
+    let steps = [see("and 33 more models"), see("FAULTS"), write("\u{3}")];
+    let output = typed(
+        &steps,
+        &["top", "--interval", "1", "--url", &server.url("")],
+        home.path(),
+        &[("TYPE_SIZE", "24x80")],
+    );
+    let text = shown(&output);
+    let screens = text.split("\u{1b}[H\u{1b}[J").skip(1);
+    for screen in screens {
+        let (screen, _) = screen.split_once("\u{1b}[?25h").unwrap_or((screen, ""));
+        let lines: Vec<&str> = screen.lines().collect();
+        assert!(lines.len() < 24, "{} lines:\n{screen}", lines.len());
+        let widest = lines
+            .iter()
+            .map(|line| line.trim_end().chars().count())
+            .max();
+        assert!(widest <= Some(80), "{widest:?}:\n{screen}");
+    }
+}
+
+#[test]
+fn feature_z12_a_server_that_comes_back_is_watched_again() {
+    use std::io::{BufRead as _, BufReader};
+    let mut server = Server::start(&[]);
+    let url = server.url("");
+    let mut top = Command::new(binary())
+        .args(["top", "--json", "--interval", "1", "--url", &url])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("start mortise");
+    let lines = BufReader::new(top.stdout.take().expect("piped")).lines();
+    let mut looks =
+        lines.map(|line| serde_json::from_str::<Value>(&line.expect("a line")).expect("JSON"));
+    assert!(looks.next().expect("a look")["version"].is_string());
+    server.signal("KILL");
+    server.wait();
+    let lost = looks
+        .find(|look| look["error"].is_string())
+        .expect("a look");
+    assert!(
+        lost["error"].to_string().contains("does not answer"),
+        "{lost}"
+    );
+    let (_, port) = url.rsplit_once(':').expect("a port");
+    let mut again = Command::new(binary())
+        .args(["serve", "--port", port])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("start mortise");
+    let seen = looks.any(|look| look["version"].is_string());
+    for process in [&mut top, &mut again] {
+        process.kill().expect("it runs");
+        process.wait().expect("it ends");
+    }
+    assert!(seen);
+}

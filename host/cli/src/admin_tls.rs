@@ -40,7 +40,7 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(file).with_context(|| format!("the file `{}` cannot be read", file.display()))
 }
 
-fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
+pub(crate) fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
     let text = read(file)?;
     let mut found = Vec::new();
     for item in parse_pem(&text) {

@@ -1,5 +1,6 @@
 //! A running server, asked as any of its clients asks it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -7,6 +8,9 @@ use clap::Args;
 use mortise_config::variable_of;
 use serde_json::Value;
 use ureq::Agent;
+use ureq::tls::{RootCerts, TlsConfig};
+
+use crate::admin_tls::certificates;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that says nothing for so long has failed; streams say something four times as often.
@@ -21,6 +25,9 @@ pub(crate) struct Target {
     /// The environment variable that holds the API key
     #[arg(long, value_name = "VARIABLE")]
     api_key_env: Option<String>,
+    /// With TLS: certificates (PEM) of the authorities that are believed, if it is not the public ones
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
 }
 
 /// A server that can be asked.
@@ -41,7 +48,12 @@ impl Caller {
             .map(|name| variable_of("--api-key-env", name))
             .transpose()?;
         let url = target.url.trim_end_matches('/').trim_end_matches("/v1");
+        let mut tls = TlsConfig::builder();
+        if let Some(file) = &target.ca {
+            tls = tls.root_certs(RootCerts::new_with_certs(&certificates(file)?));
+        }
         let agent = Agent::config_builder()
+            .tls_config(tls.build())
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(SILENCE_MAX))
@@ -120,6 +132,7 @@ mod tests {
             let target = Target {
                 url: url.to_owned(),
                 api_key_env: None,
+                ca: None,
             };
             let caller = Caller::of(&target).expect("a caller");
             assert_eq!(caller.url, "http://a:1", "{url}");

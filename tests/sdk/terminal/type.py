@@ -1,14 +1,17 @@
 """Runs a command in a pseudo-terminal, and types into it: `type.py STEPS COMMAND…`.
 
-STEPS is a JSON list: {"see": TEXT} waits until the terminal has shown it, {"type": TEXT} types it. All that was shown
+The terminal has the size that TYPE_SIZE says, such as 24x80. STEPS is a JSON list: {"see": TEXT} waits until the terminal has shown it, {"type": TEXT} types it. All that was shown
 is printed, and the command's status is the status.
 """
 
+import fcntl
 import json
 import os
 import pty
 import select
+import struct
 import sys
+import termios
 import time
 
 # Only a run that fails waits so long.
@@ -17,6 +20,9 @@ PATIENCE = 60
 steps, command = json.loads(sys.argv[1]), sys.argv[2:]
 child, terminal = pty.fork()
 if child == 0:
+    if size := os.environ.get("TYPE_SIZE"):
+        lines, columns = map(int, size.split("x"))
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     os.execvp(command[0], command)
 
 shown = b""

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use mortise_harness::{print, print_json};
+use serde_json::json;
 
 use self::report::Report;
 use self::sample::Sample;
+use self::table::Size;
 use crate::caller::{Caller, Target};
 use crate::interrupt::Interrupt;
 
@@ -45,29 +47,60 @@ pub(crate) struct TopArgs {
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     let caller = Caller::of(&args.target)?;
     let interval = Duration::from_secs(args.interval);
-    let mut before = Sample::take(&caller)?;
+    // A server that is not there at the start is a wrong address.
+    let first = Sample::take(&caller)?;
     if args.once {
         std::thread::sleep(interval);
-        let report = Report::between(&before, &Sample::take(&caller)?);
+        let report = Report::between(&first, &Sample::take(&caller)?);
         return match args.json {
             true => print_json(&report.json(&caller.url)),
-            false => print(&table::table(&report, &caller.url)),
+            false => print(&table::table(&report, &caller.url, Size::WHOLE)),
         };
     }
     let interrupt = Interrupt::listen()?;
     let live = std::io::stdout().is_terminal() && !args.json;
     let _screen = live.then(Screen::enter).transpose()?;
+    let mut before = Some(first);
     while rests(interval, &interrupt) {
-        let now = Sample::take(&caller)?;
-        let report = Report::between(&before, &now);
-        before = now;
-        match (args.json, live) {
-            (true, _) => print(&format!("{}\n", report.json(&caller.url)))?,
-            (false, true) => print(&format!("{HOME}{}", table::table(&report, &caller.url)))?,
-            (false, false) => print(&format!("{}\n", table::table(&report, &caller.url)))?,
+        // One that goes away may come back, with counters that begin anew.
+        let now = match Sample::take(&caller) {
+            Ok(now) => now,
+            Err(error) => {
+                before = None;
+                lost(&error, &caller.url, args.json, live)?;
+                continue;
+            }
+        };
+        if let Some(before) = &before {
+            let report = Report::between(before, &now);
+            match (args.json, live) {
+                (true, _) => print(&format!("{}\n", report.json(&caller.url)))?,
+                (false, true) => {
+                    let table = table::table(&report, &caller.url, Size::of_terminal());
+                    print(&format!("{HOME}{table}"))?;
+                }
+                (false, false) => {
+                    let table = table::table(&report, &caller.url, Size::WHOLE);
+                    print(&format!("{table}\n"))?;
+                }
+            }
         }
+        before = Some(now);
     }
     Ok(())
+}
+
+/// Say that the server cannot be asked now.
+fn lost(error: &anyhow::Error, url: &str, json: bool, live: bool) -> anyhow::Result<()> {
+    let told = format!("{error:#}");
+    match (json, live) {
+        (true, _) => print(&format!("{}\n", json!({"url": url, "error": told}))),
+        (false, true) => print(&format!("{HOME}{told}\n\nTrying again.\n")),
+        (false, false) => {
+            eprintln!("mortise: {told}; trying again");
+            Ok(())
+        }
+    }
 }
 
 /// Wait. False if Ctrl-C comes meanwhile.
