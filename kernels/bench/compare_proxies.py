@@ -4,8 +4,10 @@
     kernels/bench/compare_proxies.py --mortise target/release/mortise [--litellm VENV/bin/litellm]
 
 The upstream is a mortise whose model says a fixed sentence. A closed loop of connections asks for whole answers,
-then for streams. Processor time is that of the proxy's processes, from /proc, over the requests of a run; it is what
-other work on the machine disturbs least. Needs Linux and Python 3.9, and nothing from PyPI but LiteLLM itself.
+then for streams. With `--rate`, so many requests a second are asked instead, and one that waits for the answer before
+it on its connection counts from when it was due. Processor time is that of the proxy's processes, from /proc, over the
+requests of a run; it is what other work on the machine disturbs least. Needs Linux and Python 3.9, and nothing from
+PyPI but LiteLLM itself.
 """
 
 import argparse
@@ -58,9 +60,8 @@ def cpu_seconds(pid):
     return total / os.sysconf("SC_CLK_TCK")
 
 
-async def answer(reader, writer, request):
-    """Send a request, and read its answer; time to the first byte, and events of a stream."""
-    begun = time.perf_counter()
+async def answer(reader, writer, request, begun):
+    """Send a request, and read its answer; time until it has ended, and events of a stream."""
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")
     if b" 200 " not in head.split(b"\r\n", 1)[0]:
@@ -79,7 +80,7 @@ async def answer(reader, writer, request):
     return time.perf_counter() - begun, events
 
 
-async def load(port, stream, connections, seconds):
+async def load(port, stream, connections, seconds, rate=None):
     body = json.dumps(
         {"model": "bench", "stream": stream, "messages": [{"role": "user", "content": "Count."}]}
     ).encode()
@@ -88,18 +89,28 @@ async def load(port, stream, connections, seconds):
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     ).encode() + body
     times, events = [], 0
-    end = time.perf_counter() + seconds
+    start = time.perf_counter() + 0.1
+    end = start + seconds
 
-    async def client():
+    async def client(number):
         nonlocal events
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
-        while time.perf_counter() < end:
-            took, count = await answer(reader, writer, request)
+        due = start + number / rate if rate else None
+        while (due or time.perf_counter()) < end:
+            begun = time.perf_counter()
+            if due and due > begun:
+                # Waking up late is not the server's time.
+                await asyncio.sleep(due - begun)
+                begun = time.perf_counter()
+            elif due:
+                begun = due
+            took, count = await answer(reader, writer, request, begun)
+            due = due and due + connections / rate
             times.append(took)
             events += count
         writer.close()
 
-    await asyncio.gather(*[client() for _ in range(connections)])
+    await asyncio.gather(*[client(number) for number in range(connections)])
     return times, events
 
 
@@ -169,6 +180,7 @@ def main():
     parser.add_argument("--mortise", required=True)
     parser.add_argument("--litellm")
     parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--rate", type=float, help="requests a second, in place of a closed loop")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
@@ -181,10 +193,10 @@ def main():
             for stream in (False, True):
                 for name, port, process in started:
                     rows = []
-                    asyncio.run(load(port, stream, options.connections, 1))
+                    asyncio.run(load(port, stream, options.connections, 1, options.rate))
                     for _ in range(options.runs):
                         before, begun = cpu_seconds(process.pid), time.perf_counter()
-                        times, events = asyncio.run(load(port, stream, options.connections, options.seconds))
+                        times, events = asyncio.run(load(port, stream, options.connections, options.seconds, options.rate))
                         took, used = time.perf_counter() - begun, cpu_seconds(process.pid) - before
                         times.sort()
                         rows.append((
