@@ -146,6 +146,63 @@ fn feature_z4_both_protocols_are_spoken_over_tls_by_name() {
     server.assert_sound();
 }
 
+/// Connections to a server that are open.
+fn connections_to(server: &Server) -> usize {
+    let (_, port) = server.address().rsplit_once(':').expect("a port");
+    let local = format!(":{:04X}", port.parse::<u16>().expect("a number"));
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("connections");
+    let rows = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[1].ends_with(&local) && row[3] == "01")
+        .count()
+}
+
+#[test]
+fn models_of_another_server_are_asked_over_tls_and_http2() {
+    let (upstream, authority) = secured("", "default = \"Sent over TLS.\"\ntoken_delay_ms = 20");
+    let asked = |ca: &str| {
+        format!(
+            "[[models]]\nname = \"remote\"\n[models.upstream]\nurls = [\"https://{}/v1\"]\nmodel = \"scripted\"\n\
+             health_check = \"config-only\"\n{ca}\n",
+            upstream.address()
+        )
+    };
+    let body = serde_json::json!({"model": "remote", "stream": true, "messages": [{"role": "user", "content": "Hi"}]});
+    // The authority is not one of the public ones.
+    let stranger = Server::configured(&asked(""));
+    let refused = stranger.post("/v1/chat/completions", &body);
+    assert_eq!(refused.status(), 502, "{}", refused.text());
+    let trusting = Server::configured(&asked(&format!("ca_file = {:?}", authority.file("ca.pem"))));
+    // The first tells that it speaks HTTP/2.
+    assert_eq!(trusting.post("/v1/chat/completions", &body).status(), 200);
+    let most = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..16)
+            .map(|_| scope.spawn(|| trusting.post("/v1/chat/completions", &body).text()))
+            .collect();
+        let mut most = 0;
+        while callers.iter().any(|caller| !caller.is_finished()) {
+            most = most.max(connections_to(&upstream));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        for caller in callers {
+            let said = caller.join().expect("an answer");
+            let pieces = crate::support::client::events(&said);
+            let content = |piece: &serde_json::Value| {
+                piece["choices"][0]["delta"]["content"]
+                    .as_str()
+                    .map(str::to_owned)
+            };
+            let text: String = pieces.iter().filter_map(content).collect();
+            assert_eq!(text, "Sent over TLS.", "{said}");
+        }
+        most
+    });
+    // Streams share a connection, which those of HTTP/1.1 cannot.
+    assert_eq!(most, 1, "connections for 16 streams");
+}
+
 #[test]
 fn feature_z4_old_protocols_are_refused() {
     if !have(&["curl", "python3"]) {

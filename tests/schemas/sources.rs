@@ -30,10 +30,15 @@ pub(crate) fn suite(tmp: &str, test: &str) -> Option<PathBuf> {
         std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
         "the test suite cannot be fetched, and MORTISE_REQUIRE_SDKS is set: {why}"
     );
-    // Past the capture of the test runner, which shows nothing of tests that pass.
-    let line = format!("skipped: {test}: the test suite cannot be fetched\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    skipped(&format!("{test}: the test suite cannot be fetched"));
     None
+}
+
+/// Say what is not tested, and why.
+pub(crate) fn skipped(what: &str) {
+    // Past the capture of the test runner, which shows nothing of tests that pass.
+    let line = format!("skipped: {what}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// The groups of one draft, by file.

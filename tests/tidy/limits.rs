@@ -206,11 +206,15 @@ fn bounds_in(file: &Path) -> Vec<(String, Bound)> {
         let Some((name, rest)) = declared.split_once(": ") else {
             continue;
         };
-        let named = name.starts_with("MAX_") || name.ends_with("_MAX");
+        let default = name.starts_with("DEFAULT_");
+        let named = name.starts_with("MAX_") || name.ends_with("_MAX") || name.contains("_MAX_");
         let plain = name
             .bytes()
             .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
-        let Some((_, expression)) = rest.split_once(" = ").filter(|_| named && plain) else {
+        let Some((_, expression)) = rest
+            .split_once(" = ")
+            .filter(|_| named && plain && !default)
+        else {
             continue;
         };
         let value = shown(expression.trim_end_matches(';'));

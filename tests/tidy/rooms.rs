@@ -418,6 +418,66 @@ fn arrows_between_rooms_point_the_agreed_way() {
     );
 }
 
+/// Rooms that a row of the table in ARCHITECTURE.md names, and those that it lets them depend on.
+fn row_of_the_map(line: &str) -> Option<(Vec<&str>, BTreeSet<String>)> {
+    let cells: Vec<&str> = line
+        .strip_prefix("| ")?
+        .strip_suffix(" |")?
+        .split(" | ")
+        .collect();
+    let [rooms, _, below] = cells[..] else {
+        return None;
+    };
+    let rooms = rooms.split('`').skip(1).step_by(2).collect();
+    // Notes in brackets, and `to build` of what a build script needs, name no room.
+    let bare = below
+        .split('(')
+        .map(|part| part.rsplit_once(')').map_or(part, |(_, rest)| rest));
+    let bare = bare.collect::<String>().replace(" to build", "");
+    let names = bare
+        .split([',', ';'])
+        .map(str::trim)
+        .filter(|name| !name.is_empty() && *name != "–");
+    let packages = names.map(|name| match name {
+        "kernels/cuda" => "mortise-cuda".to_owned(),
+        name => format!("mortise-{name}"),
+    });
+    Some((rooms, packages.collect()))
+}
+
+#[test]
+fn the_map_says_what_is_held() {
+    // What depends on nearly all is described in words.
+    let in_words = ["host/cli", "host/config"];
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page");
+    let rows: Vec<_> = page.lines().filter_map(row_of_the_map).collect();
+    let rooms = ROOMS
+        .iter()
+        .filter(|(room, ..)| room.starts_with("host/") && !in_words.contains(room));
+    for (room, allowed, _) in rooms {
+        let row = rows.iter().find(|(rooms, _)| rooms.contains(room));
+        let (named, below) = row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for {room}"));
+        if named.len() > 1 {
+            continue;
+        }
+        let allowed: BTreeSet<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(
+            *below, allowed,
+            "{room}: ARCHITECTURE.md, and the table of this test"
+        );
+    }
+    let planted =
+        row_of_the_map("| `host/a`, `wit/` | what it is | b (c, d); kernels/cuda, e to build |");
+    let (rooms, below) = planted.expect("a row");
+    assert_eq!(rooms, ["host/a", "wit/"]);
+    assert_eq!(
+        below,
+        ["mortise-b", "mortise-cuda", "mortise-e"]
+            .map(str::to_owned)
+            .into()
+    );
+}
+
 #[test]
 fn planted_arrows_are_found() {
     let engine = ROOMS.iter().find(|(name, ..)| *name == "host/engine");

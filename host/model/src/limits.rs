@@ -65,7 +65,7 @@ pub(crate) const ENCODER_CONTEXT_MAX: usize = 1 << 17;
 pub(crate) const ENCODER_SEGMENTS_MAX: usize = 1 << 10;
 
 /// Bytes of a safetensors index.
-pub(crate) const INDEX_BYTES_MAX: u64 = 64 << 20;
+pub const INDEX_BYTES_MAX: u64 = 64 << 20;
 /// Files of a safetensors model.
 pub(crate) const SHARDS_MAX: usize = 1 << 10;
 /// Dimensions of a safetensors tensor.

@@ -275,14 +275,17 @@ pub fn have(programs: &[&str]) -> bool {
     false
 }
 
-/// Say that the running test lacks something.
+/// Say that the running test lacks a program.
 pub(crate) fn skipped(missing: &str) {
+    skipped_because(&format!("`{missing}` is not installed"));
+}
+
+/// Say why the running test asserts nothing.
+pub fn skipped_because(reason: &str) {
     // Past the capture of the test runner, which shows nothing of tests that pass.
     let test = std::thread::current();
-    let line = format!(
-        "skipped: {}: `{missing}` is not installed\n",
-        test.name().unwrap_or("a test")
-    );
+    let name = test.name().unwrap_or("a test");
+    let line = format!("skipped: {name}: {reason}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
