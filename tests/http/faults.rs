@@ -1,11 +1,12 @@
 //! Tasks that must go on: each is made to panic in the running server, which starts it again and says so, or
 //! ends with a message.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::support::client::{Request, Stream, events};
+use crate::support::postgres::Postgres;
 use crate::support::{Server, until, wait_for};
 
 const KEY: &str = "an-admin-key-of-some-length";
@@ -250,6 +251,34 @@ fn the_task_that_sends_traces_is_started_again() {
 }
 
 #[test]
+fn the_checks_of_upstreams_are_started_again() {
+    let upstream = "[[models]]\nname = \"far\"\n[models.upstream]\nurls = [\"http://127.0.0.1:9/v1\"]\n\
+                    health_interval_ms = 50\n";
+    let faulty = Faulty::with(upstream);
+    faulty.strike("upstream-health", || ());
+    faulty.was_restarted("upstream-health");
+    let again = |line: &str| line.contains("upstream-health") && line.contains("started again");
+    faulty.server.wait_for_log(again);
+}
+
+#[test]
+fn the_tasks_of_a_shared_database_are_started_again() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.database("faults");
+    let faulty = Faulty::with(&format!("[store]\nurl = {url:?}\n"));
+    for task in ["store-beat", "store-sweep"] {
+        faulty.strike(task, || ());
+        faulty.was_restarted(task);
+    }
+    // Others still see that this host is there.
+    let seen = || postgres.ask("faults", "select max(seen) from mortise.hosts");
+    let before = seen();
+    until("the host says again that it is there", || seen() != before);
+}
+
+#[test]
 fn the_tasks_that_hear_of_the_end_are_started_again() {
     for (task, name) in [("stop-on-terminate", "TERM"), ("stop-on-interrupt", "INT")] {
         let mut faulty = Faulty::start();
@@ -372,14 +401,10 @@ fn without_the_variable_nothing_is_injected() {
 /// What the sources start as a task that must go on has a test here.
 #[test]
 fn every_task_that_must_go_on_is_made_to_panic() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let own = include_str!("faults.rs");
     let mut found = 0;
-    let files = std::fs::read_dir(sources).expect("the sources");
-    for file in files.map(|file| file.expect("a file").path()) {
-        if file.extension().is_none_or(|extension| extension != "rs") {
-            continue;
-        }
+    for file in sources(&crates) {
         let text = std::fs::read_to_string(file).expect("read the sources");
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();
         for marker in ["supervise(\"", "must_go_on(\"", "fault_in!(\""] {
@@ -390,5 +415,33 @@ fn every_task_that_must_go_on_is_made_to_panic() {
             }
         }
     }
-    assert!(found >= 7, "{found}");
+    assert!(found >= 17, "{found}");
+}
+
+/// The sources of all crates below a folder.
+fn sources(crates: &Path) -> Vec<PathBuf> {
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("a folder");
+        entries
+            .map(|entry| entry.expect("an entry").path())
+            .collect()
+    };
+    let mut folders: Vec<PathBuf> = entries(crates)
+        .into_iter()
+        .map(|folder| folder.join("src"))
+        .filter(|folder| folder.is_dir())
+        .collect();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|extension| extension == "rs") => {
+                    files.push(path);
+                }
+                false => {}
+            }
+        }
+    }
+    files
 }

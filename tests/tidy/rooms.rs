@@ -43,7 +43,7 @@ const ROOMS: &[Room] = &[
     ("kernels/cuda/emulator", &["mortise-cuda"], &["tokio"]),
     (
         "host/model",
-        &["mortise-cuda", "mortise-kernels"],
+        &["mortise-cuda", "mortise-files", "mortise-kernels"],
         &["tokio", "tokenizers", "wasmtime", "axum"],
     ),
     (
@@ -56,7 +56,17 @@ const ROOMS: &[Room] = &[
         &[],
         &["axum", "candle-core", "serde_json", "wasmtime"],
     ),
+    (
+        "host/supervise",
+        &[],
+        &["axum", "candle-core", "serde_json", "wasmtime"],
+    ),
     ("host/aot", &[], &["axum", "tokio"]),
+    (
+        "host/files",
+        &[],
+        &["axum", "candle-core", "serde_json", "tokio", "wasmtime"],
+    ),
     (
         "host/plugin",
         &["mortise-aot", "mortise-outbound"],
@@ -67,6 +77,7 @@ const ROOMS: &[Room] = &[
         &[
             "mortise-cuda",
             "mortise-engine",
+            "mortise-files",
             "mortise-hub",
             "mortise-model",
             "mortise-tokenizer",
@@ -75,7 +86,12 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/upstream",
-        &["mortise-engine", "mortise-models", "mortise-trace"],
+        &[
+            "mortise-engine",
+            "mortise-models",
+            "mortise-supervise",
+            "mortise-trace",
+        ],
         &["axum", "candle-core", "tokenizers", "toml", "wasmtime"],
     ),
     (
@@ -120,7 +136,7 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/http",
-        &["mortise-trace"],
+        &["mortise-files", "mortise-trace"],
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
@@ -135,7 +151,7 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/store",
-        &["mortise-trace"],
+        &["mortise-supervise", "mortise-trace"],
         &[
             "axum",
             "candle-core",
@@ -190,6 +206,7 @@ const ROOMS: &[Room] = &[
         "host/plugin-manager",
         &[
             "mortise-bundle",
+            "mortise-files",
             "mortise-models",
             "mortise-plugin",
             "mortise-service",
@@ -206,12 +223,12 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/hub",
-        &[],
+        &["mortise-files"],
         &["axum", "candle-core", "tokio", "wasmtime"],
     ),
     (
         "host/library",
-        &["mortise-hub", "mortise-object-store"],
+        &["mortise-files", "mortise-hub", "mortise-object-store"],
         &["axum", "candle-core", "hyper", "wasmtime"],
     ),
     (
@@ -221,7 +238,7 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/identity",
-        &["mortise-outbound", "mortise-store"],
+        &["mortise-files", "mortise-outbound", "mortise-store"],
         &["axum", "candle-core", "hyper", "wasmtime"],
     ),
     (
@@ -235,6 +252,7 @@ const ROOMS: &[Room] = &[
         &[
             "mortise-api",
             "mortise-engine",
+            "mortise-files",
             "mortise-http",
             "mortise-hub",
             "mortise-identity",
@@ -322,6 +340,7 @@ const ROOMS: &[Room] = &[
             "mortise-config",
             "mortise-cuda",
             "mortise-engine",
+            "mortise-files",
             "mortise-harness",
             "mortise-http",
             "mortise-hub",
@@ -334,6 +353,7 @@ const ROOMS: &[Room] = &[
             "mortise-service",
             "mortise-spend",
             "mortise-store",
+            "mortise-supervise",
             "mortise-telemetry",
             "mortise-tokenizer",
             "mortise-trace",

@@ -12,18 +12,17 @@ use mortise_http::{
     ConnectionLimits, ConnectionShares, ConnectionTable, Startup, Stop, serve as listen,
 };
 use mortise_models::lifecycle::ModelManager;
+use mortise_supervise::{fault_in, faults, must_go_on};
 use mortise_telemetry::{flush_log, start_logging};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use crate::discovery::KnownModels;
 use crate::doors::Doors;
-use crate::faults::{self, fault_in};
 use crate::hand_over::{Arrival, HandOver};
 use crate::open::{Surroundings, open};
 use crate::operator::Operating;
 use crate::running::{SETTLE, start_admin};
-use crate::supervise::must_go_on;
 use crate::tasks::{listener_of, signals};
 use crate::traces::Traces;
 use crate::{library, remote, start};

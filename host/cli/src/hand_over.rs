@@ -20,6 +20,7 @@ use anyhow::{Context as _, bail};
 use mortise_config::{Config, Inherited};
 use mortise_http::HANDED_OVER;
 use mortise_models::lifecycle::ModelManager;
+use mortise_supervise::supervise;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -34,7 +35,6 @@ use crate::doors::Doors;
 use crate::limits::HAND_OVER_TIME;
 use crate::notify;
 use crate::start;
-use crate::supervise::supervise;
 
 /// Flag of the process that takes over. It stands for itself and is not passed on.
 pub(crate) const FLAG: &str = "--take-over";

@@ -11,6 +11,7 @@ use mortise_http::{Check, CheckState};
 use mortise_models::lifecycle::{ModelManager, ModelState, ModelStatus};
 use mortise_plugin_manager::LivePlugins;
 use mortise_store::{Store, StoreError};
+use mortise_supervise::supervise;
 use mortise_valkey::WhenLost;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -18,7 +19,6 @@ use tokio::time::timeout;
 use crate::audit::Audit;
 use crate::counters::KeptCounters;
 use crate::kept::Kept;
-use crate::supervise::supervise;
 
 /// Interval at which the store and the disk are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

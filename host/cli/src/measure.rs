@@ -8,9 +8,8 @@ use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin::{PluginHost, epoch_restarts};
 use mortise_plugin_manager::SwapCounters;
+use mortise_supervise::restarts;
 use mortise_telemetry::{Metrics, PluginSwaps, log_restarts};
-
-use crate::supervise::restarts;
 
 /// Metrics of all models and of all plugins of `host`.
 pub(crate) fn measure(

@@ -20,7 +20,7 @@ mod glibc {
     use std::ffi::c_int;
     use std::time::Duration;
 
-    use crate::supervise::supervise;
+    use mortise_supervise::supervise;
 
     /// Pause between two passes. Longer than threads of the runtime stay idle (`IDLE_THREAD` in `app.rs`).
     const INTERVAL: Duration = Duration::from_secs(5);

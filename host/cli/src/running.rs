@@ -21,6 +21,7 @@ use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use mortise_service::Service;
+use mortise_supervise::supervise;
 use mortise_telemetry::Metrics;
 use serde_json::json;
 use tokio::signal::unix::Signal;
@@ -37,7 +38,6 @@ use crate::operator::Operating;
 use crate::reload::Reloader;
 use crate::sharing::{Shared, start_sharing_store};
 use crate::spending::Money;
-use crate::supervise::supervise;
 use crate::tasks::{
     reload_on_hangup, start_idle_check, start_sharing, start_watcher, start_writing,
 };

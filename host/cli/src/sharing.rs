@@ -6,8 +6,7 @@ use std::time::Duration;
 use mortise_api::batches::{self, Batches};
 use mortise_api::{ApiState, Collections, files, responses, resume_collections};
 use mortise_identity::Identity;
-
-use crate::supervise::supervise;
+use mortise_supervise::supervise;
 
 /// Time between two looks for what others have changed and ask for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

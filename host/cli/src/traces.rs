@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use mortise_supervise::supervise;
 use mortise_telemetry::Metrics;
 use mortise_trace::{Exporter, TraceConfig};
-
-use crate::supervise::supervise;
 
 /// The exporter of traces, where there is a collector.
 #[derive(Clone)]

@@ -12,6 +12,7 @@ use mortise_models::{
     ConversationRequest, ConversationRuntime, OutputEvent, OutputStream, RenderedRequest,
     RuntimeEnd, RuntimeError, UpstreamConfig, Usage,
 };
+use mortise_supervise::supervise;
 use mortise_trace::Span;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
@@ -129,7 +130,11 @@ impl UpstreamRuntime {
                 .all()
                 .iter()
                 .map(|member| {
-                    runtime.spawn(watch(client.clone(), Arc::clone(member), health.clone()))
+                    let (client, member) = (client.clone(), Arc::clone(member));
+                    let health = health.clone();
+                    supervise("upstream-health", move || {
+                        watch(client.clone(), Arc::clone(&member), health.clone())
+                    })
                 })
                 .collect(),
         };

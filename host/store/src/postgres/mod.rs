@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use mortise_supervise::supervise;
 use tokio::task::JoinHandle;
 
 use self::commit::Author;
@@ -98,9 +99,10 @@ impl PostgresStore {
             bytes: AtomicUsize::new(0),
             written: Mutex::default(),
         });
+        let (beating, sweeping) = (Arc::clone(&inner), Arc::clone(&inner));
         let tasks = vec![
-            tokio::spawn(beat(Arc::clone(&inner))),
-            tokio::spawn(sweep(Arc::clone(&inner))),
+            supervise("store-beat", move || beat(Arc::clone(&beating))),
+            supervise("store-sweep", move || sweep(Arc::clone(&sweeping))),
         ];
         Ok(Self { inner, tasks })
     }

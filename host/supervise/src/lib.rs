@@ -1,11 +1,13 @@
-//! Keeps background tasks alive: one that panics or returns is started again.
+//! Keeps background tasks alive: one that panics or returns is started again. Faults can be injected into them.
+
+pub mod faults;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use crate::faults::strike;
@@ -43,7 +45,7 @@ static RESTARTS: Mutex<Vec<(&str, u64)>> = Mutex::new(Vec::new());
 
 /// Run a task that must not end. `make` makes its future, again after each end. The handle ends with the
 /// runtime, or when it is aborted.
-pub(crate) fn supervise<F, T>(name: &'static str, make: F) -> JoinHandle<()>
+pub fn supervise<F, T>(name: &'static str, make: F) -> JoinHandle<()>
 where
     F: FnMut() -> T + Send + 'static,
     T: Future<Output = ()> + Send + 'static,
@@ -95,14 +97,11 @@ fn restarted(
 ///
 /// # Errors
 /// When it panics.
-pub(crate) async fn must_go_on<F>(name: &'static str, task: F) -> anyhow::Result<()>
+pub async fn must_go_on<F>(name: &'static str, task: F) -> Result<(), JoinError>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    spawn(name, Box::pin(task))
-        .join()
-        .await
-        .map_err(anyhow::Error::from)
+    spawn(name, Box::pin(task)).join().await
 }
 
 /// Start a task, or what panics in its place when a fault is injected.
@@ -116,7 +115,7 @@ fn spawn(name: &'static str, task: Task) -> Running {
 }
 
 /// Restarts of supervised tasks, by name.
-pub(crate) fn restarts() -> Vec<(&'static str, u64)> {
+pub fn restarts() -> Vec<(&'static str, u64)> {
     RESTARTS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -135,7 +134,7 @@ fn count(name: &'static str) {
 struct Running(JoinHandle<()>);
 
 impl Running {
-    async fn join(mut self) -> Result<(), tokio::task::JoinError> {
+    async fn join(mut self) -> Result<(), JoinError> {
         (&mut self.0).await
     }
 }

@@ -14,19 +14,19 @@ const LOOK: Duration = Duration::from_millis(20);
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 /// Inject faults as files in `folder` say. Called once, before the tasks start.
-pub(crate) fn enable(folder: PathBuf) {
+pub fn enable(folder: PathBuf) {
     let _ = FOLDER.set(folder);
 }
 
 /// Say in the log that faults may be injected.
-pub(crate) fn warn() {
+pub fn warn() {
     if let Some(folder) = FOLDER.get() {
         tracing::warn!(folder = %folder.display(), "MORTISE_FAULTS is set: tasks panic when files there say so");
     }
 }
 
 /// Panic if a file asks for it, which is removed.
-pub(crate) fn point(task: &str) {
+pub fn point(task: &str) {
     if let Some(folder) = FOLDER.get()
         && std::fs::remove_file(folder.join(task)).is_ok()
     {
@@ -35,7 +35,7 @@ pub(crate) fn point(task: &str) {
 }
 
 /// Stand still while a file asks for it.
-pub(crate) fn stall(task: &str) {
+pub fn stall(task: &str) {
     if let Some(folder) = FOLDER.get() {
         let file = folder.join(format!("{task}-stall"));
         while file.exists() {
@@ -45,7 +45,7 @@ pub(crate) fn stall(task: &str) {
 }
 
 /// Panic when a file asks for it. Without fault injection it waits for ever.
-pub(crate) async fn strike(task: &str) {
+pub async fn strike(task: &str) {
     if FOLDER.get().is_none() {
         return std::future::pending().await;
     }
@@ -56,6 +56,7 @@ pub(crate) async fn strike(task: &str) {
 }
 
 /// The fault point of a thread, for crates that know nothing of faults: `None` without fault injection.
+#[macro_export]
 macro_rules! fault_in {
     ($task:literal) => {
         $crate::faults::enabled().then_some(
@@ -66,9 +67,8 @@ macro_rules! fault_in {
         )
     };
 }
-pub(crate) use fault_in;
 
 /// Whether faults are injected.
-pub(crate) fn enabled() -> bool {
+pub fn enabled() -> bool {
     FOLDER.get().is_some()
 }
