@@ -84,6 +84,29 @@ fn refusal(folder: &TempDir) -> String {
 }
 
 #[test]
+fn a_fifo_in_the_place_of_a_model_file_ends_the_start_with_its_name() {
+    for file in [
+        "chat_template.jinja",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ] {
+        let folder = copy();
+        let path = folder.path().join(file);
+        let _ = fs::remove_file(&path);
+        let made = Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("run mkfifo").success());
+        let said = refusal(&folder);
+        let expected = format!("`{file}`");
+        let fifo = said.contains("it is a FIFO, not a regular file");
+        assert!(said.contains(&expected) && fifo, "{file}: {said}");
+    }
+}
+
+#[test]
 fn absurd_sizes_and_tokens_end_the_start_with_their_name() {
     let sizes = [1 << 31, 1 << 33, 1 << 62, u64::MAX, 0];
     for size in sizes.map(Value::from).into_iter().chain([json!(-1)]) {

@@ -6,6 +6,9 @@ use anyhow::Context as _;
 use clap::Args;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
+/// Bytes of a file of certificates or of a key.
+const MAX_PEM_BYTES: u64 = 4 << 20;
+
 /// TLS of the admin side.
 #[derive(Debug, Args)]
 pub(crate) struct AdminTls {
@@ -37,7 +40,8 @@ pub(crate) fn tls_config(files: &AdminTls) -> anyhow::Result<TlsConfig> {
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(file).with_context(|| format!("the file `{}` cannot be read", file.display()))
+    mortise_files::read(file, MAX_PEM_BYTES)
+        .with_context(|| format!("the file `{}` cannot be read", file.display()))
 }
 
 pub(crate) fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {

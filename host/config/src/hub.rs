@@ -10,6 +10,9 @@ use super::ConfigError;
 
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// Bytes of the file of a token.
+const MAX_TOKEN_BYTES: u64 = 64 << 10;
+
 /// Read the environment.
 pub fn hub_config() -> Result<HubConfig, ConfigError> {
     from_variables(&|name| {
@@ -47,7 +50,7 @@ fn from_variables(get: &dyn Fn(&str) -> Option<String>) -> Result<HubConfig, Con
         })?;
     let token_file = path("HF_TOKEN_PATH").or_else(|| inside("token"));
     let token = get("HF_TOKEN")
-        .or_else(|| std::fs::read_to_string(token_file?).ok())
+        .or_else(|| mortise_files::read_text(&token_file?, MAX_TOKEN_BYTES).ok())
         .map(|token| token.trim().to_owned())
         .filter(|token| !token.is_empty());
     if token

@@ -14,7 +14,7 @@ use super::hex::hex_32;
 use super::policy_grants::{check_headers, check_rewrite, check_secrets};
 use super::raw::{RawBinding, RawHttp, RawPlugins};
 use super::templates::check_templates;
-use super::{ConfigError, invalid, milliseconds, within};
+use super::{ConfigError, invalid, milliseconds, upstream, within};
 
 pub(super) fn check_plugins(
     raw: &RawPlugins,
@@ -353,7 +353,7 @@ fn check_http(
 /// The certificates of a file.
 fn authorities(key: &str, path: &Path) -> Result<HttpAuthorities, ConfigError> {
     let wrong = |error: &dyn Display| invalid(key, format!("`{}`: {error}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    let text = upstream::read(key, path)?;
     text.parse()
         .map_err(|error: HttpAuthoritiesError| wrong(&error))
 }

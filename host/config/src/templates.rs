@@ -50,12 +50,9 @@ fn source(key: &str, raw: RawTemplate, base: &Path) -> Result<TemplateSource, Co
         (Some(file), None, None) => {
             let path = base.join(file);
             let wrong = |problem: String| invalid(key, format!("`{}`: {problem}", path.display()));
-            let size = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?;
-            if size.len() > MAX_TEMPLATE_BYTES {
-                return Err(wrong(format!("more than {MAX_TEMPLATE_BYTES} bytes")));
-            }
-            let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
-            Ok(TemplateSource::Text(text))
+            let text = mortise_files::read_text(&path, MAX_TEMPLATE_BYTES);
+            text.map(TemplateSource::Text)
+                .map_err(|error| wrong(error.to_string()))
         }
         (None, Some(text), None) => Ok(TemplateSource::Text(text)),
         (None, None, Some(name)) => Ok(TemplateSource::Own(name)),

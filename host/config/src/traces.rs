@@ -8,7 +8,7 @@ use mortise_trace::{Encoding, Sampling, TraceConfig};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use super::{ConfigError, invalid, milliseconds, variable_of, within};
+use super::{ConfigError, invalid, milliseconds, upstream, variable_of, within};
 
 /// Spans that may wait, at most.
 const QUEUE_MAX: usize = 1 << 16;
@@ -75,10 +75,10 @@ impl RawTraces {
         let sampling = self.sampling(variable)?;
         let encoding = encoding(self.protocol.as_deref(), variable)?;
         let headers = self.headers(variable)?;
-        let authorities = self.ca_file.as_ref().map(|file| {
-            let read = std::fs::read_to_string(base.join(file));
-            read.map_err(|error| invalid("traces.ca_file", error.to_string()))
-        });
+        let authorities = self
+            .ca_file
+            .as_ref()
+            .map(|file| upstream::read("traces.ca_file", &base.join(file)));
         let authorities = authorities.transpose()?;
         let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value == "true")
             || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use std::fs;
 use std::path::Path;
 
 use super::{ConfigError, invalid};
@@ -51,14 +50,8 @@ pub fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
 const SECRET_FILE_BYTES_MAX: u64 = 1 << 20;
 
 pub(super) fn read(key: &str, path: &Path) -> Result<String, ConfigError> {
-    let unreadable = |problem: String| invalid(key, format!("`{}`: {problem}", path.display()));
-    let size = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-    if size.len() > SECRET_FILE_BYTES_MAX {
-        return Err(unreadable(format!(
-            "it has more than {SECRET_FILE_BYTES_MAX} bytes"
-        )));
-    }
-    fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))
+    mortise_files::read_text(path, SECRET_FILE_BYTES_MAX)
+        .map_err(|error| invalid(key, format!("`{}`: {error}", path.display())))
 }
 
 /// The secret in a file that the configuration names, relative to the file of the configuration; without the end of its line.
@@ -94,8 +87,7 @@ fn placeholder(key: &str, variable: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
+        use std::path::Path;
 
     use super::*;
     use crate::{Config, Overrides};

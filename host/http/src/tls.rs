@@ -18,6 +18,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+/// Bytes of a file of certificates or of a key. The authorities of a whole system have 250 KB.
+const MAX_PEM_BYTES: u64 = 4 << 20;
+
 /// Protocols that are offered, the better one first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
@@ -86,7 +89,8 @@ impl TlsSettings {
     pub fn read(&self) -> Result<TlsMaterial, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates("cert", &self.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key)
+        let key = pem_text(&self.key)
+            .and_then(|text| PrivateKeyDer::from_pem_slice(&text))
             .map_err(|error| wrong_file("key", &self.key, "private key", &error))?;
         let verifier = match &self.client_ca {
             None => WebPkiClientVerifier::no_client_auth(),
@@ -111,11 +115,17 @@ impl TlsSettings {
     }
 }
 
+/// The text of a file in PEM.
+fn pem_text(file: &Path) -> Result<Vec<u8>, pem::Error> {
+    mortise_files::read(file, MAX_PEM_BYTES).map_err(pem::Error::Io)
+}
+
 fn certificates(
     field: &'static str,
     file: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let read = pem_text(file)
+        .and_then(|text| CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>());
     let found: Vec<_> = read.map_err(|error| wrong_file(field, file, "certificate", &error))?;
     match found.is_empty() {
         true => Err(wrong_file(

@@ -12,6 +12,9 @@ use crate::reference::ModelReference;
 /// Pause between two looks at a lock that another program holds.
 const LOCK_RETRY: Duration = Duration::from_millis(100);
 
+/// Bytes of a file that tells which commit a revision stands for.
+const MAX_REF_BYTES: u64 = 4096;
+
 /// A repository's place in the cache.
 #[derive(Debug, Clone)]
 pub struct CachedRepository {
@@ -44,7 +47,8 @@ impl CachedRepository {
 
     /// The commit that a revision stood for when the hub was asked last.
     pub fn commit(&self, revision: &str) -> Option<String> {
-        let text = fs::read_to_string(self.folder.join("refs").join(revision)).ok();
+        let path = self.folder.join("refs").join(revision);
+        let text = mortise_files::read_text(&path, MAX_REF_BYTES).ok();
         let known = text.map(|text| text.trim().to_owned());
         match known {
             Some(commit) if is_commit(&commit) => Some(commit),

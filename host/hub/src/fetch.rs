@@ -117,11 +117,7 @@ impl Hub {
 
 fn read_shards(snapshot: &Path) -> Result<Vec<String>, HubError> {
     let path = snapshot.join(WEIGHTS_INDEX);
-    let mut index = Vec::new();
-    let file = File::open(&path).map_err(disk(&path))?;
-    file.take(INDEX_BYTES_MAX)
-        .read_to_end(&mut index)
-        .map_err(disk(&path))?;
+    let index = mortise_files::read(&path, INDEX_BYTES_MAX).map_err(disk(&path))?;
     shards(&index).map_err(|problem| HubError::Answer {
         what: WEIGHTS_INDEX.to_owned(),
         problem,

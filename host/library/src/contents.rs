@@ -29,7 +29,7 @@ pub(crate) fn model_of(folder: &Path, files: &[Received]) -> Result<Option<Strin
         if file.name.ends_with(".gguf") {
             let path = folder.join(&file.name);
             let mut magic = [0; 4];
-            let read = File::open(&path).and_then(|mut file| file.read_exact(&mut magic));
+            let read = mortise_files::open(&path).and_then(|mut file| file.read_exact(&mut magic));
             if read.is_err() || magic != *GGUF {
                 return no_model(format!("`{}` is no GGUF file", file.name));
             }
@@ -80,7 +80,7 @@ pub(crate) fn digest_of_all(files: &[Received]) -> String {
 /// A file that is there as a whole, with its digest. Blocks.
 pub(crate) fn received(path: &Path) -> Result<Received, LibraryError> {
     let failed = disk(path);
-    let mut file = File::open(path).map_err(&failed)?;
+    let mut file = mortise_files::open(path).map_err(&failed)?;
     let mut digest = Sha256::new();
     let bytes = io::copy(&mut file, &mut digest).map_err(&failed)?;
     let name = path.file_name().map(|name| name.to_string_lossy());

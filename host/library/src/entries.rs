@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -144,12 +144,7 @@ impl Entries {
 }
 
 fn read(path: &Path) -> Result<Entry, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let mut text = Vec::new();
-    let mut limited = file.take(MAX_ENTRY_BYTES);
-    limited
-        .read_to_end(&mut text)
-        .map_err(|error| error.to_string())?;
+    let text = mortise_files::read(path, MAX_ENTRY_BYTES).map_err(|error| error.to_string())?;
     let entry: Entry = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     let inside = |part: Component<'_>| matches!(part, Component::Normal(_));
     match entry.path.components().all(inside) {

@@ -1,7 +1,7 @@
 //! Sources of model files.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,8 +46,10 @@ impl ModelFolder {
                     source: Source::Directory(path),
                 }),
             },
-            Ok(_) => {
-                let source = std::io::Error::from(std::io::ErrorKind::NotADirectory);
+            // A file of another name, or no file at all.
+            Ok(metadata) => {
+                let named = mortise_files::check_type(&metadata);
+                let source = named.err().unwrap_or(ErrorKind::NotADirectory.into());
                 Err(ModelError::Folder { path, source })
             }
             Err(source) => Err(ModelError::Folder { path, source }),
@@ -146,17 +148,11 @@ impl ModelFolder {
             }
         };
         let path = directory.join(file);
-        // Asked before opening: opening a pipe would wait for its other end.
-        match std::fs::metadata(&path) {
+        let handle = match mortise_files::open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(self.unreadable(file, source)),
-            Ok(metadata) if !metadata.is_file() => {
-                let source = std::io::Error::other("not a regular file");
-                return Err(self.unreadable(file, source));
-            }
-            Ok(_) => {}
-        }
-        let handle = File::open(&path).map_err(|source| self.unreadable(file, source))?;
+            Ok(handle) => handle,
+        };
         let metadata = handle
             .metadata()
             .map_err(|source| self.unreadable(file, source))?;
@@ -259,7 +255,7 @@ fn parse_gguf(path: &Path) -> Result<Gguf, ModelError> {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(unreadable)?;
+    let file = mortise_files::open(path).map_err(unreadable)?;
     let length = file.metadata().map_err(unreadable)?.len();
     let bytes = if length == 0 {
         FileBytes::from(Vec::new())

@@ -1,6 +1,6 @@
 //! Pins of models: the digest that the files of a model must have.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,8 @@ fn parts_of(first: &Path) -> Vec<PathBuf> {
 
 fn digest_of_file(path: &Path) -> io::Result<String> {
     let mut digest = Sha256::new();
-    io::copy(&mut File::open(path)?, &mut digest)?;
+    let read = mortise_files::open(path).and_then(|mut file| io::copy(&mut file, &mut digest));
+    read.map_err(|error| io::Error::new(error.kind(), format!("`{}`: {error}", path.display())))?;
     Ok(format!("{:x}", digest.finalize()))
 }
 
@@ -114,6 +115,22 @@ mod tests {
         assert!(error.contains(ABC) && error.contains("m.gguf"), "{error}");
         assert!(check_pin(&pinned(&of_list), folder.path()).is_err());
         assert!(check_pin(&pinned(ABC), &folder.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn a_part_that_is_a_fifo_is_named_and_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [first, second] =
+            ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"].map(|name| folder.path().join(name));
+        fs::write(&first, "abc").expect("written");
+        let made = std::process::Command::new("mkfifo").arg(&second).status();
+        assert!(made.expect("run mkfifo").success());
+        let error = check_pin(&pinned(ABC), &first).expect_err("refused");
+        let said = format!("{error:#}");
+        assert!(
+            said.contains("m-00002-of-00002.gguf`: it is a FIFO"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -3,9 +3,7 @@
 //! ever.
 
 use std::collections::BTreeSet;
-use std::fs::{File, FileType, Metadata};
-use std::io::{self, Read as _};
-use std::os::unix::fs::FileTypeExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -78,31 +76,8 @@ fn check(path: &Path) -> Result<(), String> {
         return Err("its name is not UTF-8; give it another".to_owned());
     }
     match std::fs::metadata(path) {
-        Ok(metadata) => check_type(&metadata).map_err(|error| error.to_string()),
+        Ok(metadata) => mortise_files::check_type(&metadata).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
-    }
-}
-
-fn check_type(metadata: &Metadata) -> io::Result<()> {
-    let kind = metadata.file_type();
-    if kind.is_file() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!(
-        "it is {}, not a regular file",
-        name_of(kind)
-    )))
-}
-
-fn name_of(kind: FileType) -> &'static str {
-    if kind.is_dir() {
-        "a folder"
-    } else if kind.is_fifo() {
-        "a FIFO"
-    } else if kind.is_socket() {
-        "a socket"
-    } else {
-        "a device"
     }
 }
 
@@ -111,13 +86,7 @@ fn name_of(kind: FileType) -> &'static str {
 /// # Errors
 /// When it cannot be read, or is no regular file.
 pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // Looked at before it is opened: to open a FIFO is to wait for its other end.
-    check_type(&std::fs::metadata(path)?)?;
-    let file = File::open(path)?;
-    check_type(&file.metadata()?)?;
-    let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    mortise_files::read_beginning(path, most)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Describes a plugin, a weights file or a model folder, without running anything of it.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -172,7 +171,7 @@ fn weight_files(folder: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
 /// The header of a safetensors file: names, types and shapes.
 fn tensors(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let name = path.display();
-    let mut file = File::open(path).with_context(|| format!("cannot open `{name}`"))?;
+    let mut file = mortise_files::open(path).with_context(|| format!("cannot open `{name}`"))?;
     let mut length = [0; 8];
     file.read_exact(&mut length)
         .with_context(|| format!("`{name}` is too short"))?;

@@ -1,6 +1,6 @@
 //! `mortise models pull`, `upload` and `rm`: models that come to a running server, and go.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{IsTerminal as _, Read, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -120,7 +120,7 @@ impl Source {
                 continue;
             }
             let opened = || format!("`{}` cannot be read", path.display());
-            let mut file = File::open(path).with_context(opened)?;
+            let mut file = mortise_files::open(path).with_context(opened)?;
             file.seek(SeekFrom::Start(offset)).with_context(opened)?;
             // A file that grows meanwhile keeps its length.
             all = Box::new(all.chain(file.take(size - offset)));

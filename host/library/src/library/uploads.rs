@@ -192,8 +192,7 @@ impl Upload {
     /// An upload whose folder is there.
     fn found(id: String, folder: &Path, room: &Arc<Room>) -> Option<Self> {
         let path = folder.join(ORDER);
-        let small = fs::metadata(&path).is_ok_and(|data| data.len() <= MAX_ENTRY_BYTES);
-        let order = fs::read(&path).ok().filter(|_| small)?;
+        let order = mortise_files::read(&path, MAX_ENTRY_BYTES).ok()?;
         let order: UploadOrder = serde_json::from_slice(&order).ok()?;
         check_order(&order).ok()?;
         let offset = arrived(&folder.join(CONTENT), &order)?;

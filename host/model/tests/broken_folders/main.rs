@@ -3,6 +3,7 @@
 mod adapters;
 mod configurations;
 mod mutants;
+mod odd_files;
 mod readings;
 mod weights;
 

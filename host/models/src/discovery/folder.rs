@@ -1,7 +1,7 @@
 //! Models in a folder and below it: folders as Hugging Face lays them out, and GGUF files.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,9 @@ impl Entries {
             let entry = entry?;
             let path = entry.path();
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
-                listing.unnamed.push(path);
+                listing
+                    .odd
+                    .push(Skipped::new(&path, "its name is not UTF-8"));
                 continue;
             };
             if name.starts_with('.') {
@@ -54,6 +56,12 @@ impl Entries {
             match fs::metadata(&path) {
                 Ok(data) if data.is_dir() => listing.folders.insert(name),
                 Ok(data) if data.is_file() => listing.files.insert(name),
+                Ok(data) if is_of_a_model(&name) => {
+                    if let Err(error) = mortise_files::check_type(&data) {
+                        listing.odd.push(Skipped::new(&path, error.to_string()));
+                    }
+                    false
+                }
                 _ => false,
             };
         }
@@ -66,8 +74,15 @@ impl Entries {
 pub(super) struct Listing {
     pub(super) folders: BTreeSet<String>,
     pub(super) files: BTreeSet<String>,
-    /// Paths whose names are not UTF-8.
-    pub(super) unnamed: Vec<PathBuf>,
+    /// Those whose names are not UTF-8, and files of models that are not regular files.
+    pub(super) odd: Vec<Skipped>,
+}
+
+/// Whether a file of this name is one of a model's.
+fn is_of_a_model(name: &str) -> bool {
+    let ends = [".gguf", ".safetensors"];
+    [INDEX, "config.json", "tokenizer.json"].contains(&name)
+        || ends.iter().any(|end| name.ends_with(end))
 }
 
 /// A GGUF file that holds a model.
@@ -96,13 +111,11 @@ fn walk(
     found: &mut Vec<Found>,
     skipped: &mut Vec<Skipped>,
 ) {
-    let listing = match entries.of(folder) {
+    let mut listing = match entries.of(folder) {
         Ok(listing) => listing,
         Err(error) => return skipped.push(Skipped::new(folder, error.to_string())),
     };
-    for path in &listing.unnamed {
-        skipped.push(Skipped::new(path, "its name is not UTF-8"));
-    }
+    skipped.append(&mut listing.odd);
     let is_model = match folder_model(folder, &listing.files) {
         None => false,
         Some(Ok(())) => {
@@ -227,7 +240,7 @@ pub(super) fn projector_of(folder: &Path, files: &BTreeSet<String>) -> Option<Pa
 
 fn check_magic(path: &Path) -> Result<(), String> {
     let mut magic = [0; 4];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let read = mortise_files::open(path).and_then(|mut file| file.read_exact(&mut magic));
     match read {
         Err(error) => Err(format!("it cannot be read: {error}")),
         Ok(()) if magic != *b"GGUF" => Err("it is no GGUF file".to_owned()),
@@ -237,12 +250,6 @@ fn check_magic(path: &Path) -> Result<(), String> {
 
 /// A file as JSON, of at most `limit` bytes.
 pub(super) fn read_json(path: &Path, limit: u64) -> Result<Value, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let mut text = Vec::new();
-    let read = file.take(limit + 1).read_to_end(&mut text);
-    read.map_err(|error| error.to_string())?;
-    if text.len() as u64 > limit {
-        return Err(format!("it has more than {limit} bytes"));
-    }
+    let text = mortise_files::read(path, limit).map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }

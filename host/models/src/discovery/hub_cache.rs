@@ -51,7 +51,8 @@ fn repository(
     let commit = cached.commit(BRANCH);
     let commit = commit.ok_or_else(|| format!("its branch `{BRANCH}` is not in the cache"))?;
     let snapshot = cached.snapshot(&commit);
-    let listing = entries.of(&snapshot).map_err(|error| error.to_string())?;
+    let mut listing = entries.of(&snapshot).map_err(|error| error.to_string())?;
+    skipped.append(&mut listing.odd);
     let model = folder_model(&snapshot, &listing.files);
     if let Some(checked) = &model {
         checked.clone()?;

@@ -105,6 +105,48 @@ fn feature_b9_models_are_called_by_their_path_and_what_is_broken_is_told() {
 }
 
 #[test]
+fn files_of_models_that_are_no_regular_files_are_told_and_not_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path();
+    let fifo = |path: &str| {
+        let path = root.join(path);
+        let _ = fs::remove_file(&path);
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.expect("run mkfifo").success());
+    };
+    fifo("alone.gguf");
+    fifo("notes.txt");
+    for (number, file) in [
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "model.safetensors.index.json",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        safetensors(&root.join(number.to_string()));
+        fifo(&format!("{number}/{file}"));
+    }
+    gguf(&root.join("parts-00001-of-00002.gguf"));
+    fifo("parts-00002-of-00002.gguf");
+    let scan = of_folder(root).scan([]);
+    let odd = reasons(&scan).into_iter();
+    let odd = odd.filter(|(_, reason)| *reason == "it is a FIFO, not a regular file");
+    let mut odd: Vec<String> = odd.map(|(name, _)| name).collect();
+    odd.sort();
+    let expected = [
+        "alone.gguf",
+        "config.json",
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "parts-00002-of-00002.gguf",
+        "tokenizer.json",
+    ];
+    assert_eq!(odd, expected);
+}
+
+#[test]
 fn a_folder_that_is_a_model_itself_has_its_own_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().join("small");
