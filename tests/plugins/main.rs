@@ -6,6 +6,7 @@ mod bindings;
 mod declared;
 mod grants;
 mod guardrails;
+mod keys_first;
 mod leaks;
 mod policy_grants;
 mod quarantine;

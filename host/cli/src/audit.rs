@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use mortise_admin::limits::{MAX_AUDIT_BACKLOG, MAX_RECENT_AUDIT_ENTRIES};
@@ -10,14 +11,17 @@ use mortise_admin::{Auditor, Entry, Recording};
 use mortise_config::AuditConfig;
 use mortise_models::lifecycle::{ModelEvent, ModelManager};
 use mortise_plugin_manager::{LivePlugins, Reload};
-use mortise_store::{AuditFile, AuditHomes, AuditLog, Store};
+use mortise_store::{AuditFile, AuditHead, AuditHomes, AuditLog, Store};
+use mortise_supervise::supervise;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Receiver};
+use tokio::time::timeout;
 
-use crate::supervise::supervise;
+/// Time that the disk or the database has to take an entry. Then it counts as lost, and who waits for it goes on.
+const APPEND_LIMIT: Duration = Duration::from_secs(10);
 
 /// The audit log of this server; without a place, nothing is recorded.
 pub(crate) struct Audit {
@@ -98,7 +102,7 @@ impl Audit {
         };
         let now = OffsetDateTime::now_utc().format(&Rfc3339);
         entry["at"] = json!(now.unwrap_or_default());
-        match log.append(entry.to_string()).await {
+        match appended(log, entry.to_string()).await {
             Ok(head) => {
                 self.failing.store(false, Ordering::Relaxed);
                 self.remember(&entry);
@@ -109,9 +113,10 @@ impl Audit {
             Err(error) => {
                 self.failing.store(true, Ordering::Relaxed);
                 self.lost.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(target: "mortise::audit", %error, %entry, "an audit entry was lost");
+                let error = error.as_str();
+                tracing::error!(target: "mortise::audit", error, %entry, "an audit entry was lost");
                 match self.required {
-                    true => Err(error.to_string()),
+                    true => Err(error.to_owned()),
                     false => Ok(()),
                 }
             }
@@ -172,6 +177,17 @@ impl Audit {
             };
             let _ = self.tell(entry).await;
         }
+    }
+}
+
+/// Append an entry, and wait for the disk for as long as [`APPEND_LIMIT`]. What it takes later stays in the log.
+async fn appended(log: &AuditLog, entry: String) -> Result<AuditHead, String> {
+    match timeout(APPEND_LIMIT, log.append(entry)).await {
+        Ok(appended) => appended.map_err(|error| error.to_string()),
+        Err(_) => Err(format!(
+            "it was not written within {} s; does the disk answer?",
+            APPEND_LIMIT.as_secs()
+        )),
     }
 }
 

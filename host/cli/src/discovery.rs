@@ -57,7 +57,11 @@ impl KnownModels {
         tokio::task::spawn_blocking(move || known.scan_now()).await?
     }
 
-    fn scan_now(self) -> anyhow::Result<AllModels> {
+    /// The same, on this thread. Blocks.
+    ///
+    /// # Errors
+    /// As [`Self::scan`].
+    pub(crate) fn scan_now(self) -> anyhow::Result<AllModels> {
         let mut models = self.configured;
         if !self.discovery.is_enabled() && self.library.is_none() {
             return Ok(AllModels {

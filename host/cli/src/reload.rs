@@ -33,7 +33,17 @@ pub(crate) struct Reloader {
     library: Option<Arc<Library>>,
     certificates: Certificates,
     audit: Arc<Audit>,
+    /// Keys are taken one reload after the other, and by none that waits for its turn with the rest.
+    keys_turn: tokio::sync::Mutex<()>,
     turn: tokio::sync::Mutex<()>,
+}
+
+/// Keys and issuers of a reload.
+enum Keys {
+    /// They are in force.
+    Taken,
+    /// They come with the rest.
+    Later,
 }
 
 /// Definitions of models that a scan has changed.
@@ -60,6 +70,7 @@ impl Reloader {
             known: Mutex::new(known),
             certificates,
             audit,
+            keys_turn: tokio::sync::Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         })
     }
@@ -79,9 +90,9 @@ impl Reloader {
         }
     }
 
-    /// Read the settings, take what can be taken, and say what became of it in the log.
+    /// Read the settings, take what can be taken, and say what became of it in the log. Keys and issuers come first: they
+    /// wait for no other reload, and are in force whatever becomes of the rest.
     pub(crate) async fn reload(&self, reason: &'static str) -> SettingsReload {
-        let _turn = self.turn.lock().await;
         let outcome = self.recorded(reason).await;
         match &outcome {
             SettingsReload::Taken {
@@ -110,7 +121,7 @@ impl Reloader {
                 tracing::error!(
                     reason,
                     models,
-                    "the settings change models that are loaded; nothing was changed"
+                    "the settings change models that are loaded; nothing was changed but who may call"
                 );
             }
             SettingsReload::Invalid(error) | SettingsReload::Plugins(error) => {
@@ -126,7 +137,9 @@ impl Reloader {
         if let Err(error) = self.audit.tell(entry("begun")).await {
             return SettingsReload::Invalid(format!("the audit log cannot be written: {error}"));
         }
-        let outcome = self.take(reason).await;
+        let keys = self.take_keys().await;
+        let _turn = self.turn.lock().await;
+        let outcome = self.take(reason, keys).await;
         let mut ended = entry("taken");
         match &outcome {
             SettingsReload::Taken {
@@ -151,32 +164,60 @@ impl Reloader {
         outcome
     }
 
-    async fn take(&self, reason: &'static str) -> SettingsReload {
+    /// Take keys of callers and issuers of tokens by themselves.
+    async fn take_keys(&self) -> Keys {
+        let _turn = self.keys_turn.lock().await;
+        let source = self.source.clone();
+        let read = move || source.auth().map_err(|error| format!("{error:#}"));
+        let read = self.live.on_a_thread("reading the keys", read).await;
+        let taken = match read.and_then(|read| read) {
+            Ok((auth, identity)) => self.live.take_auth(auth).await.map(|taken| {
+                if taken {
+                    self.identity.configure(identity);
+                }
+                taken
+            }),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(true) => Keys::Taken,
+            Ok(false) => Keys::Later,
+            Err(error) => {
+                tracing::error!(
+                    error,
+                    "keys of callers were not taken ahead of the other settings"
+                );
+                Keys::Later
+            }
+        }
+    }
+
+    async fn take(&self, reason: &'static str, keys: Keys) -> SettingsReload {
         let source = self.source.clone();
         let read = move || {
             let loaded = source.load();
             let loaded = loaded.map(|config| (Certificates::read(&config), config));
             (loaded, source.settings())
         };
-        let (config, renewal, settings) = match tokio::task::spawn_blocking(read).await {
+        let read = self.live.on_a_thread("reading the settings", read).await;
+        let (config, renewal, settings) = match read {
             Ok((Ok((Ok(renewal), config)), settings)) => (config, renewal, settings),
             // Plugins are not taken either.
-            Ok((Ok((Err(error), _)), _)) => return SettingsReload::Invalid(error.to_string()),
+            Ok((Ok((Err(error), _)), _)) => return self.refused(reason, error.to_string()).await,
             Ok((Err(error), _)) => {
-                // The plugin manager says so too, for those who ask whether the server is well.
-                self.live.reload(reason).await;
-                return SettingsReload::Invalid(format!("{:#}", anyhow::Error::from(error)));
+                let message = format!("{:#}", anyhow::Error::from(error));
+                return self.refused(reason, message).await;
             }
-            Err(panic) => return SettingsReload::Invalid(panic.to_string()),
+            Err(given_up) => return self.refused(reason, given_up).await,
         };
         // Models of a server that was named on the command line are not in the file.
         let library = self.library.clone();
         let known = KnownModels::of(&config, library);
         let defined = match &known {
             None => None,
-            Some(known) => match known.scan().await {
+            Some(known) => match self.scan(known).await {
                 Ok(all) => Some(self.in_use_kept(all).0.models),
-                Err(error) => return SettingsReload::Invalid(error.to_string()),
+                Err(error) => return self.refused(reason, error).await,
             },
         };
         if let Some(Err(conflicts)) = defined.as_ref().map(|models| self.models.compare(models)) {
@@ -186,7 +227,9 @@ impl Reloader {
         if let Some(error) = plugins.error {
             return SettingsReload::Plugins(error);
         }
-        self.identity.configure(config.identity);
+        if let Keys::Later = keys {
+            self.identity.configure(config.identity);
+        }
         let models = match defined {
             None => None,
             Some(models) => match self.models.redefine(models).await {
@@ -202,6 +245,20 @@ impl Reloader {
             restart_keys: self.started_with.restart_keys(&settings),
             plugins: plugins.to_json(),
         }
+    }
+
+    /// Nothing of the rest is taken. The plugin manager says so too, for those who ask whether the server is well.
+    async fn refused(&self, reason: &'static str, error: String) -> SettingsReload {
+        self.live.refuse(reason, error.clone()).await;
+        SettingsReload::Invalid(error)
+    }
+
+    /// Scan for models within the time of a reload.
+    async fn scan(&self, known: &KnownModels) -> Result<AllModels, String> {
+        let known = known.clone();
+        let scan = move || known.scan_now().map_err(|error| error.to_string());
+        let scanned = self.live.on_a_thread("scanning for models", scan).await;
+        scanned.and_then(|all| all)
     }
 
     /// Tells what a reload would change, for the admin side.
@@ -226,24 +283,25 @@ impl Reloader {
                 Ok((config, settings))
             })
         };
-        let (config, settings) = match tokio::task::spawn_blocking(read).await {
+        let read = self.live.on_a_thread("checking settings", read).await;
+        let (config, settings) = match read {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
                 return SettingsCheck::Invalid(format!("{:#}", anyhow::Error::from(error)));
             }
-            Err(panic) => return SettingsCheck::Invalid(panic.to_string()),
+            Err(given_up) => return SettingsCheck::Invalid(given_up),
         };
         let mut conflicts = Vec::new();
         let models = match KnownModels::of(&config, self.library.clone()) {
             None => None,
-            Some(known) => match known.scan().await {
+            Some(known) => match self.scan(&known).await {
                 Ok(all) => {
                     let all = self.in_use_kept(all).0.models;
                     let (change, found) = self.models.difference(&all);
                     conflicts = found;
                     Some(change)
                 }
-                Err(error) => return SettingsCheck::Invalid(error.to_string()),
+                Err(error) => return SettingsCheck::Invalid(error),
             },
         };
         SettingsCheck::Right {
@@ -265,9 +323,9 @@ impl Reloader {
         let Some(known) = known else {
             return Rescan::default();
         };
-        let all = match known.scan().await {
+        let all = match self.scan(&known).await {
             Ok(all) => all,
-            Err(error) => return Rescan::failed(error.to_string()),
+            Err(error) => return Rescan::failed(error),
         };
         let (all, in_use) = self.in_use_kept(all);
         let redefined: Redefined = self.models.redefine(all.models).await;

@@ -6,12 +6,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
+use mortise_supervise::supervise;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
 
 use crate::counters::KeptCounters;
 use crate::reload::Reloader;
-use crate::supervise::supervise;
+
+/// Reloads by signals that may be under way: one that reads, and others that wait for their turn with all but the keys.
+const MAX_RELOADS: usize = 8;
 
 /// Watch the plugins folder for as long as the server runs.
 pub(crate) fn start_watcher(live: Arc<LivePlugins>, every: Duration) {
@@ -52,8 +56,15 @@ pub(crate) fn reload_on_hangup(reloader: Arc<Reloader>, hangups: Arc<Mutex<Signa
     supervise("reload-on-hangup", move || {
         let (reloader, hangups) = (Arc::clone(&reloader), Arc::clone(&hangups));
         async move {
+            // A reload that a disk holds up does not keep the keys of the next one in force.
+            let mut reloads = JoinSet::new();
             while hangups.lock().await.recv().await.is_some() {
-                reloader.reload("SIGHUP").await;
+                while reloads.len() >= MAX_RELOADS {
+                    reloads.join_next().await;
+                }
+                while reloads.try_join_next().is_some() {}
+                let reloader = Arc::clone(&reloader);
+                reloads.spawn(async move { reloader.reload("SIGHUP").await });
             }
         }
     });

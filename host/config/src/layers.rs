@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::ConfigError;
+use super::auth::RawAuth;
 use super::raw::{self, Raw};
 
 /// Variables that name the files: the first one, and one that is laid over all others.
 const FILE: &str = "MORTISE_CONFIG";
 const LOCAL_FILE: &str = "MORTISE_LOCAL_CONFIG";
+/// Bytes of a file.
+pub(super) const MAX_CONFIG_BYTES: u64 = 64 << 20;
 /// Keys by which entries of lists are told apart.
 const IDENTITIES: [&str; 2] = ["name", "id"];
 
@@ -92,8 +95,32 @@ pub(super) fn kept_file(table: &Table, base: Option<&Path>) -> Option<PathBuf> {
     Some(base.unwrap_or(Path::new(".")).join(name))
 }
 
+/// The table `auth` of files that are laid one over the other, with the changes of the admin side that were kept. What
+/// else stands in them only has to be TOML.
+pub(super) fn auth_of<P: AsRef<Path>>(files: &[P]) -> Result<RawAuth, ConfigError> {
+    let table = |path: &Path| -> Result<Table, ConfigError> {
+        let parsed = text_of(path)?.parse();
+        parsed.map_err(|error| malformed(path, format!("{error}")))
+    };
+    let mut all = Table::new();
+    for file in files {
+        merge(&mut all, table(file.as_ref())?);
+    }
+    let base = files.first().and_then(|file| file.as_ref().parent());
+    if let Some(kept) = kept_file(&all, base).filter(|path| path.exists()) {
+        merge(&mut all, table(&kept)?);
+    }
+    match all.remove("auth") {
+        None => Ok(RawAuth::default()),
+        Some(auth) => auth.try_into().map_err(|error| {
+            let file = files.last().map_or(Path::new(""), AsRef::as_ref);
+            malformed(file, format!("in the table `auth`: {error}"))
+        }),
+    }
+}
+
 fn text_of(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+    mortise_files::read_text(path, MAX_CONFIG_BYTES).map_err(|source| ConfigError::Unreadable {
         path: path.to_owned(),
         source,
     })

@@ -154,6 +154,14 @@ impl ConfigSource {
         Ok((config, Settings::of_table(table)))
     }
 
+    /// Read and check who may call, whatever else stands in the files, which must be TOML.
+    pub fn auth(&self) -> Result<(AuthConfig, IdentityConfig), ConfigError> {
+        let base = self.files.first().and_then(|file| file.parent());
+        let raw = layers::auth_of(&self.files)?;
+        let keys = &self.overrides.api_keys;
+        check_auth(raw, keys, base.unwrap_or(Path::new(".")))
+    }
+
     /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
     pub fn settings(&self) -> Settings {
         Settings::of_table(layers::table_of(&self.files, true))

@@ -9,7 +9,7 @@ use mortise_models::Alias;
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
-use super::layers::{identity, kept_file, merge, table_of};
+use super::layers::{MAX_CONFIG_BYTES, identity, kept_file, merge, table_of};
 use super::raw;
 
 /// First line of the file.
@@ -55,7 +55,7 @@ fn place(files: &[PathBuf], below: &Table) -> Option<PathBuf> {
 
 /// Changes that are kept; none without the file.
 fn kept_table(path: &Path) -> Result<Table, String> {
-    let text = match fs::read_to_string(path) {
+    let text = match mortise_files::read_text(path, MAX_CONFIG_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(format!("`{}` cannot be read: {error}", path.display())),

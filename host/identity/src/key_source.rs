@@ -14,7 +14,7 @@ use crate::limits::MAX_KEY_SET_BYTES;
 /// Shortest time between two readings, whatever tokens name: callers cannot make the server ask more often.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Time that an issuer's server has to answer.
+/// Time that an issuer's server has to answer, and a disk to give a file of keys.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Place of an issuer's keys.
@@ -167,13 +167,10 @@ impl KeySource {
         match &self.place {
             KeyPlace::Shared(secret) => Ok(vec![PublicKey::shared(secret)]),
             KeyPlace::File(path) => {
-                let size = tokio::fs::metadata(path).await;
-                let size = size.map_err(|error| error.to_string())?.len();
-                if size > MAX_KEY_SET_BYTES as u64 {
-                    return Err(format!("it has more than {MAX_KEY_SET_BYTES} bytes"));
-                }
-                let bytes = tokio::fs::read(path).await;
-                key_set(&bytes.map_err(|error| error.to_string())?)
+                let path = path.clone();
+                key_set(
+                    &in_time(move || mortise_files::read(&path, MAX_KEY_SET_BYTES as u64)).await?,
+                )
             }
             KeyPlace::Url(url) => key_set(&get(url).await?),
             KeyPlace::Discovery(issuer) => {
@@ -196,6 +193,18 @@ impl KeySource {
             KeyPlace::File(path) => path.display().to_string(),
             KeyPlace::Url(url) | KeyPlace::Discovery(url) => url.clone(),
         }
+    }
+}
+
+/// What a disk gives within the time that an issuer's server would have.
+async fn in_time(
+    read: impl FnOnce() -> std::io::Result<Vec<u8>> + Send + 'static,
+) -> Result<Vec<u8>, String> {
+    let reading = tokio::task::spawn_blocking(read);
+    match tokio::time::timeout(TIMEOUT, reading).await {
+        Ok(Ok(read)) => read.map_err(|error| error.to_string()),
+        Ok(Err(panic)) => Err(panic.to_string()),
+        Err(_) => Err(format!("it was not read within {} s", TIMEOUT.as_secs())),
     }
 }
 
@@ -261,6 +270,22 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_file_of_keys_that_is_a_fifo_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = folder.path().join("keys.json");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.expect("run mkfifo").success());
+        let times = KeyTimes {
+            refresh: Duration::from_secs(60),
+            max_age: Duration::from_secs(60),
+        };
+        let source = KeySource::new(KeyPlace::File(fifo), times);
+        let error = source.read().await.map(drop).expect_err("refused");
+        assert_eq!(error, "it is a FIFO, not a regular file");
+        assert!(source.keys().await.is_err());
+    }
 
     #[test]
     fn keys_come_over_tls_or_from_this_machine() {

@@ -12,7 +12,6 @@ use crate::config::PluginConfig;
 use crate::declared::Declared;
 use crate::folder::shown;
 use crate::live::{LivePlugins, Reload, State};
-use crate::progress::on_a_thread;
 use crate::shelf::{
     Content, MAX_FOLDER_FILES, SIGNATURE_BYTES, Shelf, Version, check_name, names_with_versions,
 };
@@ -117,12 +116,13 @@ impl LivePlugins {
     /// # Errors
     /// When the change would be refused.
     pub async fn check_file(&self, file: &str, incoming: Incoming) -> Result<Value, ChangeError> {
-        let mut state = self.state.lock().await;
-        let shelf = shelf(&state, file)?;
-        let content = content(incoming, &state.config)?;
-        let (examined, _) = self.examine(&state, &shelf, content).await?;
-        self.fits(&mut state, &shelf.path(), Some(&examined))
-            .await?;
+        let _turn = self.turn.lock().await;
+        let (shelf, content) = {
+            let state = self.state.lock().await;
+            (shelf(&state, file)?, content(incoming, &state.config)?)
+        };
+        let (examined, _) = self.examine(&shelf, content).await?;
+        self.fits(&shelf.path(), Some(&examined)).await?;
         Ok(told(file, &examined.to_json()))
     }
 
@@ -135,15 +135,16 @@ impl LivePlugins {
         file: &str,
         incoming: Incoming,
     ) -> Result<FileChange, ChangeError> {
-        let mut state = self.state.lock().await;
-        let shelf = shelf(&state, file)?;
-        if state.library.folder.len() >= MAX_FOLDER_FILES
-            && !state.library.folder.contains(&shelf.path())
-        {
-            return Err(ChangeError::Full);
-        }
-        let content = content(incoming, &state.config)?;
-        self.serve(&mut state, file, shelf, content, None).await
+        let _turn = self.turn.lock().await;
+        let (shelf, content) = {
+            let state = self.state.lock().await;
+            let (shelf, folder) = (shelf(&state, file)?, &state.library.folder);
+            if folder.len() >= MAX_FOLDER_FILES && !folder.contains(&shelf.path()) {
+                return Err(ChangeError::Full);
+            }
+            (shelf, content(incoming, &state.config)?)
+        };
+        self.serve(file, shelf, content, None).await
     }
 
     /// Put an earlier version of a file back: the one of a digest, or the last one.
@@ -155,15 +156,14 @@ impl LivePlugins {
         file: &str,
         digest: Option<String>,
     ) -> Result<FileChange, ChangeError> {
-        let mut state = self.state.lock().await;
-        let shelf = shelf(&state, file)?;
+        let _turn = self.turn.lock().await;
+        let shelf = shelf(&*self.state.lock().await, file)?;
         let reading = {
             let (shelf, name) = (shelf.clone(), file.to_owned());
             move || version_of(&shelf, &name, digest.as_deref())
         };
         let (version, content) = self.blocking("reading a version", reading).await??;
-        self.serve(&mut state, file, shelf, content, Some(version))
-            .await
+        self.serve(file, shelf, content, Some(version)).await
     }
 
     /// Take a file out of the plugin folder, and keep it as a version.
@@ -171,12 +171,14 @@ impl LivePlugins {
     /// # Errors
     /// When there is none, the plugins do not work without it, or the folder cannot be written.
     pub async fn remove_file(&self, file: &str) -> Result<FileChange, ChangeError> {
-        let mut state = self.state.lock().await;
-        let shelf = shelf(&state, file)?;
+        let _turn = self.turn.lock().await;
+        let (shelf, config) = {
+            let state = self.state.lock().await;
+            (shelf(&state, file)?, Arc::clone(&state.config))
+        };
         let path = shelf.path();
-        let bindings = &state.config.bindings;
         let named = |binding: &crate::BindingConfig| binding.file.as_ref() == Some(&path);
-        if let Some(index) = bindings.iter().position(named) {
+        if let Some(index) = config.bindings.iter().position(named) {
             return Err(ChangeError::Bound(index));
         }
         let present = {
@@ -190,8 +192,8 @@ impl LivePlugins {
         {
             return Err(ChangeError::Unknown(file.to_owned()));
         }
-        self.fits(&mut state, &path, None).await?;
-        self.exchange(&mut state, file, shelf, None, None).await
+        self.fits(&path, None).await?;
+        self.exchange(file, shelf, None, None).await
     }
 
     /// Files of the plugin folder that can be changed, and those that are gone and have versions.
@@ -247,16 +249,18 @@ impl LivePlugins {
     /// Serve by a content, if it can serve.
     async fn serve(
         &self,
-        state: &mut State,
         file: &str,
         shelf: Shelf,
         content: Content,
         used: Option<Version>,
     ) -> Result<FileChange, ChangeError> {
-        let (examined, content) = self.examine(state, &shelf, content).await?;
-        self.fits(state, &shelf.path(), Some(&examined)).await?;
-        let serving = state.library.files.get(&shelf.path());
-        let same = serving.is_some_and(|now| now.digest() == examined.component.digest());
+        let (examined, content) = self.examine(&shelf, content).await?;
+        self.fits(&shelf.path(), Some(&examined)).await?;
+        let same = {
+            let state = self.state.lock().await;
+            let serving = state.library.files.get(&shelf.path());
+            serving.is_some_and(|now| now.digest() == examined.component.digest())
+        };
         let unchanged = {
             let (shelf, content) = (shelf.clone(), content.clone());
             move || Ok::<_, io::Error>(shelf.present()?.as_ref() == Some(&content))
@@ -269,9 +273,7 @@ impl LivePlugins {
                 told,
             });
         }
-        let mut change = self
-            .exchange(state, file, shelf, Some(content), used)
-            .await?;
+        let mut change = self.exchange(file, shelf, Some(content), used).await?;
         let examined = examined.to_json();
         for (name, value) in examined.as_object().into_iter().flatten() {
             change.told[name] = value.clone();
@@ -282,12 +284,12 @@ impl LivePlugins {
     /// Check the signature of a component, load it, and let it run its golden cases.
     async fn examine(
         &self,
-        state: &State,
         shelf: &Shelf,
         content: Content,
     ) -> Result<(Examined, Content), ChangeError> {
         let (host, prove) = (self.host.clone(), Arc::clone(&self.prove));
-        let (config, path) = (Arc::clone(&state.config), shelf.path());
+        let config = Arc::clone(&self.state.lock().await.config);
+        let path = shelf.path();
         let examining = move || {
             let signed = signed(&content, &config)?;
             let wasm = content.wasm.clone();
@@ -308,12 +310,8 @@ impl LivePlugins {
     }
 
     /// Bind the plugins as they would be with a component at a path, or without one, beside those that serve.
-    async fn fits(
-        &self,
-        state: &mut State,
-        path: &Path,
-        with: Option<&Examined>,
-    ) -> Result<(), ChangeError> {
+    async fn fits(&self, path: &Path, with: Option<&Examined>) -> Result<(), ChangeError> {
+        let state = &mut *self.state.lock().await;
         let mut library = state.library.clone();
         match with {
             Some(examined) => {
@@ -340,7 +338,6 @@ impl LivePlugins {
     /// Change the file, and read the files again. A change that is not taken is taken back.
     async fn exchange(
         &self,
-        state: &mut State,
         file: &str,
         shelf: Shelf,
         content: Option<Content>,
@@ -351,11 +348,11 @@ impl LivePlugins {
             move || shelf.exchange(content.as_ref(), used)
         };
         let exchange = self.blocking("writing a plugin file", writing).await??;
-        let (reload, refused) = self.read_files(state, &shelf.path()).await;
+        let (reload, refused) = self.read_files(&shelf.path()).await;
         if let Some(reason) = refused {
             let undoing = move || shelf.undo(&exchange);
             self.blocking("writing a plugin file", undoing).await??;
-            self.read_files(state, Path::new("")).await;
+            self.read_files(Path::new("")).await;
             return Err(ChangeError::Reload(reason));
         }
         let is_new = exchange.is_new();
@@ -369,9 +366,17 @@ impl LivePlugins {
     }
 
     /// Read the files again; the reason for which the one at `path` is not taken, if it is not.
-    async fn read_files(&self, state: &mut State, path: &Path) -> (Reload, Option<String>) {
-        let (config, auth) = (Arc::clone(&state.config), state.auth.clone());
-        let outcome = self.apply(state, config, auth).await;
+    async fn read_files(&self, path: &Path) -> (Reload, Option<String>) {
+        let config = Arc::clone(&self.state.lock().await.config);
+        let found = self.read(&config).await;
+        let state = &mut *self.state.lock().await;
+        let outcome = match found {
+            Ok(found) => {
+                let auth = state.auth.clone();
+                self.put(state, config, auth, found).await
+            }
+            Err(error) => Err(error),
+        };
         let refused = match &outcome {
             Err(unfit) => Some(unfit.message.clone()),
             Ok(_) => {
@@ -388,7 +393,7 @@ impl LivePlugins {
         step: &'static str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ChangeError> {
-        let done = on_a_thread(&self.progress, step, work).await;
+        let done = self.on_a_thread(step, work).await;
         done.map_err(|reason| ChangeError::Folder(io::Error::other(reason)))
     }
 }

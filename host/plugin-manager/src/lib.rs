@@ -9,6 +9,7 @@ mod declared;
 mod error;
 mod folder;
 mod granted_secrets;
+mod keys;
 mod library;
 mod live;
 mod managed_model;

@@ -100,6 +100,9 @@ pub struct LivePlugins {
     service: Arc<Service>,
     read_config: ReadConfig,
     pub(crate) prove: Prove,
+    /// Whoever changes the library holds it, from the reading of files on. Taken before `state`.
+    pub(crate) turn: Mutex<()>,
+    /// Not held while files are read: a disk that does not answer keeps no key in force.
     pub(crate) state: Mutex<State>,
     /// State for the admin API, which does not wait for a reload.
     status: RwLock<Value>,
@@ -108,19 +111,39 @@ pub struct LivePlugins {
     observer: OnceLock<ReloadObserver>,
 }
 
-/// State that a reload starts from. Reloads wait for each other.
+/// State that a reload starts from.
 pub(crate) struct State {
     /// Models that the server knows, without their plugins.
     pub(crate) models: Vec<ManagedModel>,
     pub(crate) config: Arc<PluginConfig>,
     pub(crate) auth: AuthConfig,
+    /// Times that `auth` was taken on its own.
+    pub(crate) auth_taken: u64,
+    /// Other policies have served since the last reload for that reason.
+    pub(crate) auth_changed: bool,
     pub(crate) library: Library,
     /// Fingerprint of the files before they were last read.
     fingerprint: Fingerprint,
-    bound: BoundPlugins,
+    pub(crate) bound: BoundPlugins,
     ledgers: Ledgers,
     pub(crate) rejected: Vec<Rejected>,
     error: Option<String>,
+}
+
+/// Files of plugins, as they were read.
+pub(crate) struct FoundFiles {
+    library: Library,
+    rejected: Vec<Rejected>,
+    /// Taken before they were read.
+    fingerprint: Fingerprint,
+}
+
+/// An error that no file is the cause of.
+fn internal(message: String) -> PluginSetError {
+    PluginSetError {
+        message,
+        blame: Vec::new(),
+    }
 }
 
 impl std::fmt::Debug for LivePlugins {
@@ -155,10 +178,13 @@ impl LivePlugins {
             counters,
             progress: Progress::default(),
             observer: OnceLock::new(),
+            turn: Mutex::default(),
             state: Mutex::new(State {
                 models,
                 config: bound.config,
                 auth,
+                auth_taken: 0,
+                auth_changed: false,
                 library: bound.library,
                 fingerprint: bound.fingerprint,
                 bound: bound.bound,
@@ -180,26 +206,67 @@ impl LivePlugins {
 
     /// Read configuration and files again, and serve those that pass their checks.
     pub async fn reload(&self, reason: &'static str) -> Reload {
-        let mut state = self.state.lock().await;
+        let _turn = self.turn.lock().await;
+        let auth_taken = self.state.lock().await.auth_taken;
         let read_config = Arc::clone(&self.read_config);
         let reading = move || read_config().map_err(|error| format!("{error:#}"));
-        let read = on_a_thread(&self.progress, "reading the configuration", reading).await;
-        let outcome = match read.and_then(|config| config) {
-            Ok((plugins, auth)) => self.apply(&mut state, Arc::new(plugins), auth).await,
-            Err(message) => Err(PluginSetError {
-                message,
-                blame: Vec::new(),
-            }),
+        let read = self.on_a_thread("reading the configuration", reading).await;
+        let read = match read.and_then(|config| config) {
+            Ok((plugins, auth)) => {
+                let config = Arc::new(plugins);
+                let found = self.read(&config).await;
+                found.map(|found| (config, auth, found))
+            }
+            Err(message) => Err(internal(message)),
+        };
+        let mut state = self.state.lock().await;
+        let outcome = match read {
+            Ok((config, auth, found)) => {
+                // Keys that were taken meanwhile are later ones than those that were read.
+                let auth = match state.auth_taken == auth_taken {
+                    true => auth,
+                    false => state.auth.clone(),
+                };
+                self.put(&mut state, config, auth, found).await
+            }
+            Err(error) => Err(error),
         };
         self.conclude(&mut state, outcome, reason)
     }
 
     /// Read the files again under the present configuration.
     async fn reload_files(&self) -> Reload {
+        let _turn = self.turn.lock().await;
+        let config = Arc::clone(&self.state.lock().await.config);
+        let found = self.read(&config).await;
         let mut state = self.state.lock().await;
-        let (config, auth) = (Arc::clone(&state.config), state.auth.clone());
-        let outcome = self.apply(&mut state, config, auth).await;
+        let outcome = match found {
+            Ok(found) => {
+                let auth = state.auth.clone();
+                self.put(&mut state, config, auth, found).await
+            }
+            Err(error) => Err(error),
+        };
         self.conclude(&mut state, outcome, "files changed")
+    }
+
+    /// Say of a reload that it failed before the plugins were read.
+    pub async fn refuse(&self, reason: &'static str, message: String) {
+        let mut state = self.state.lock().await;
+        self.conclude(&mut state, Err(internal(message)), reason);
+    }
+
+    /// Run a step of a reload that blocks on a thread of its own, and tell those who ask whether the server is ready when
+    /// it is overdue. What was given up goes on, and its outcome is forgotten.
+    ///
+    /// # Errors
+    /// When it panicked or was given up.
+    pub async fn on_a_thread<T: Send + 'static>(
+        &self,
+        step: &'static str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        on_a_thread(&self.progress, step, work).await
     }
 
     /// Reload whenever the files have changed and have then stayed the same for an interval: a
@@ -308,7 +375,9 @@ impl LivePlugins {
             });
             described.collect::<Vec<_>>()
         };
-        let models = on_a_thread(&self.progress, "describing the models", describing).await?;
+        let models = self
+            .on_a_thread("describing the models", describing)
+            .await?;
         let (config, auth) = (Arc::clone(&state.config), state.auth.clone());
         let library = state.library.clone();
         let bound = self
@@ -345,18 +414,22 @@ impl LivePlugins {
         BoundPlugins::bind(&binder, assignments, &mut state.ledgers, &state.bound).await
     }
 
-    /// Load, bind and switch. Returns whether the bound plugins changed. After an error, only the knowledge of
+    /// Bind what was read, and switch. Returns whether the bound plugins changed. After an error, only the knowledge of
     /// the files has changed.
-    pub(crate) async fn apply(
+    pub(crate) async fn put(
         &self,
         state: &mut State,
         config: Arc<PluginConfig>,
         auth: AuthConfig,
+        found: FoundFiles,
     ) -> Result<bool, PluginSetError> {
-        let (library, rejected, fingerprint) = self.read(state, &config).await?;
+        let FoundFiles {
+            mut library,
+            rejected,
+            fingerprint,
+        } = found;
         state.fingerprint = fingerprint;
         state.rejected = rejected;
-        let mut library = library;
         let models = state.models.clone();
         // Every round takes one file back, so there are no more rounds than files.
         let bound = loop {
@@ -383,38 +456,39 @@ impl LivePlugins {
         state.library = library;
         state.config = config;
         state.auth = auth;
-        Ok(changed)
+        Ok(std::mem::take(&mut state.auth_changed) || changed)
     }
 
-    /// Read the files on a thread that may block.
-    async fn read(
+    /// Read the files on a thread that may block. Whoever calls has the turn, so that the library stays as it is.
+    pub(crate) async fn read(
         &self,
-        state: &State,
         config: &Arc<PluginConfig>,
-    ) -> Result<(Library, Vec<Rejected>, Fingerprint), PluginSetError> {
-        let (library, host) = (state.library.clone(), self.host.clone());
+    ) -> Result<FoundFiles, PluginSetError> {
+        let library = self.state.lock().await.library.clone();
+        let host = self.host.clone();
         let prove = Arc::clone(&self.prove);
         let config = Arc::clone(config);
         let reading = move || {
             // Before the files are read: what changes meanwhile is seen as a change later.
             let fingerprint = Fingerprint::take(&config);
             let (library, rejected) = library.read_again(&host, &config, &prove)?;
-            anyhow::Ok((library, rejected, fingerprint))
+            anyhow::Ok(FoundFiles {
+                library,
+                rejected,
+                fingerprint,
+            })
         };
-        let read = on_a_thread(&self.progress, "reading the plugin files", reading).await;
+        let read = self.on_a_thread("reading the plugin files", reading).await;
         let read = read.and_then(|read| read.map_err(|error| format!("{error:#}")));
-        read.map_err(|message| PluginSetError {
-            message,
-            blame: Vec::new(),
-        })
+        read.map_err(internal)
     }
 
     /// Serve the next requests by these plugins.
-    fn switch(&self, bound: &BoundPlugins, models: &[ManagedModel]) -> Result<(), PluginSetError> {
-        let internal = |message: String| PluginSetError {
-            message,
-            blame: Vec::new(),
-        };
+    pub(crate) fn switch(
+        &self,
+        bound: &BoundPlugins,
+        models: &[ManagedModel],
+    ) -> Result<(), PluginSetError> {
         let models = models
             .iter()
             .map(|model| model.served(|facts| bound.plugins_of(facts)));
@@ -484,7 +558,7 @@ impl LivePlugins {
         reload
     }
 
-    fn publish(&self, state: &State) {
+    pub(crate) fn publish(&self, state: &State) {
         let serving = state.bound.0.iter().map(|bound| bound.assignment.to_json());
         let files = state.library.files.iter().map(|(path, component)| {
             let kinds = component.kinds().iter().map(|kind| kind.as_str());

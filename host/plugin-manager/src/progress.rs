@@ -9,36 +9,47 @@ pub(crate) const OVERDUE: Duration = Duration::from_secs(30);
 /// A step that takes longer is given up.
 pub(crate) const GIVEN_UP: Duration = Duration::from_secs(600);
 
-/// The step under way, if any.
+/// The steps under way, the oldest first. Several may be: the plugin folder is looked at while settings are read.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Mutex<Option<(&'static str, Instant)>>);
+pub(crate) struct Progress(Mutex<Steps>);
+
+#[derive(Debug, Default)]
+struct Steps {
+    under_way: Vec<(u64, &'static str, Instant)>,
+    /// Number of the next one.
+    next: u64,
+}
 
 impl Progress {
     /// A step begins; it ends with what is returned.
     pub(crate) fn begin(&self, step: &'static str) -> Step<'_> {
-        *self.lock() = Some((step, Instant::now()));
-        Step(self)
+        let mut steps = self.lock();
+        let number = steps.next;
+        steps.next += 1;
+        steps.under_way.push((number, step, Instant::now()));
+        Step(self, number)
     }
 
-    /// The step that is overdue, and how long it has taken.
+    /// The step that has been overdue for longest, and how long it has taken.
     pub(crate) fn overdue(&self) -> Option<(&'static str, Duration)> {
-        let (step, begun) = (*self.lock())?;
+        let (_, step, begun) = *self.lock().under_way.first()?;
         let taken = begun.elapsed();
         (taken >= OVERDUE).then_some((step, taken))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(&'static str, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Steps> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A step under way.
 #[derive(Debug)]
-pub(crate) struct Step<'a>(&'a Progress);
+pub(crate) struct Step<'a>(&'a Progress, u64);
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        *self.0.lock() = None;
+        let mut steps = self.0.lock();
+        steps.under_way.retain(|(number, ..)| *number != self.1);
     }
 }
 
@@ -57,7 +68,7 @@ pub(crate) async fn on_a_thread<T: Send + 'static>(
             tracing::error!(
                 step,
                 seconds = OVERDUE.as_secs(),
-                "plugins are not reloaded in time; is the file system of the plugin folder there?"
+                "a reload is overdue; does the file system answer on which the files lie?"
             );
             tokio::time::timeout(GIVEN_UP, &mut running).await
         }
@@ -92,7 +103,11 @@ mod tests {
         let step = progress.begin("reading");
         assert!(progress.overdue().is_none());
         if let Some(begun) = Instant::now().checked_sub(OVERDUE) {
-            *progress.lock() = Some(("reading", begun));
+            progress.lock().under_way[0].2 = begun;
+            // Another one that begins later and ends before it hides nothing.
+            let second = progress.begin("looking");
+            assert_eq!(progress.overdue().map(|(step, _)| step), Some("reading"));
+            drop(second);
             assert_eq!(progress.overdue().map(|(step, _)| step), Some("reading"));
         }
         drop(step);
