@@ -10,8 +10,9 @@ use crate::error::{TokenizerError, malformed};
 const REPLACEMENT_BYTES_MAX: usize = 64;
 /// Growth of a text by all `Replace` steps together, at most.
 const REPLACEMENT_GROWTH_MAX: usize = 1024;
-/// Bytes that the library may make of all added tokens when it normalizes them.
-const ADDED_TOKEN_BYTES_MAX: usize = 64 << 20;
+/// Bytes of all added tokens, as texts are searched for them: those that are normalized first count with what that may
+/// make of them. The automata of the search take many times as much memory. 65,536 tokens of speech have 1 MB.
+const MAX_ADDED_BYTES: usize = 8 << 20;
 /// Longest pattern; those in use have up to about 2,000 bytes.
 const PATTERN_BYTES_MAX: usize = 16 << 10;
 /// Longest replacement in SentencePiece's table of characters; the longest in use has 33 bytes.
@@ -19,33 +20,95 @@ const CHARACTER_BYTES_MAX: usize = 256;
 /// Most bytes of such a table; those in use have some 500 KB.
 const CHARACTER_MAP_BYTES_MAX: usize = 16 << 20;
 
-/// Check the entries of a normalizer, pre-tokenizer or decoder. Returns how many times longer its
-/// replacements may make a text.
-pub(crate) fn check_steps(entry: &Value) -> Result<usize, TokenizerError> {
-    let mut growth = 1usize;
+/// Growth of a text by the steps of a normalizer, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// Times, by `Replace` steps alone.
+    replacements: usize,
+    /// Times, by all other steps.
+    others: usize,
+    /// Bytes that are put in front.
+    prepended: usize,
+}
+
+impl Growth {
+    /// Bytes that a text of so many bytes may have afterwards.
+    fn of(self, bytes: usize) -> usize {
+        let times = self.replacements.saturating_mul(self.others);
+        bytes.saturating_add(self.prepended).saturating_mul(times)
+    }
+}
+
+/// Check the entries of a normalizer, pre-tokenizer or decoder. Returns how much longer they may make a text.
+pub(crate) fn check_steps(entry: &Value) -> Result<Growth, TokenizerError> {
+    let mut growth = Growth {
+        replacements: 1,
+        others: 1,
+        prepended: 0,
+    };
     check_entry(entry, &mut growth)?;
-    match growth > REPLACEMENT_GROWTH_MAX {
+    let times = growth.replacements;
+    match times > REPLACEMENT_GROWTH_MAX {
         true => fail(format!(
-            "its Replace steps make a text up to {growth} times longer; at most \
+            "its Replace steps make a text up to {times} times longer; at most \
              {REPLACEMENT_GROWTH_MAX} times are allowed"
         )),
         false => Ok(growth),
     }
 }
 
-/// Check what the library makes of the added tokens that it normalizes, `bytes` in all.
-pub(crate) fn check_added_tokens(bytes: usize, growth: usize) -> Result<(), TokenizerError> {
-    let after = bytes.saturating_mul(growth);
-    match after > ADDED_TOKEN_BYTES_MAX {
-        true => fail(format!(
-            "its normalizer makes up to {after} bytes of its added tokens; at most \
-             {ADDED_TOKEN_BYTES_MAX} are allowed"
-        )),
-        false => Ok(()),
+/// Sum of the added tokens of a tokenizer, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AddedBytes {
+    growth: Growth,
+    bytes: usize,
+}
+
+impl AddedBytes {
+    /// None yet, of a tokenizer whose normalizer makes texts grow so.
+    pub(crate) fn new(growth: Growth) -> Self {
+        Self { growth, bytes: 0 }
+    }
+
+    /// Count a token that `file` adds.
+    ///
+    /// # Errors
+    /// When they are too many bytes together.
+    pub(crate) fn add(
+        &mut self,
+        file: &'static str,
+        content: &str,
+        normalized: bool,
+    ) -> Result<(), TokenizerError> {
+        let bytes = match normalized {
+            true => self.growth.of(content.len()),
+            false => content.len(),
+        };
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes <= MAX_ADDED_BYTES {
+            return Ok(());
+        }
+        let reason = format!(
+            "the added tokens, those that are normalized with what the normalizer may make of them, have more than \
+             {MAX_ADDED_BYTES} bytes together"
+        );
+        Err(malformed(file, reason))
     }
 }
 
-fn check_entry(entry: &Value, growth: &mut usize) -> Result<(), TokenizerError> {
+/// Times by which a step of this type may make a text longer, beside the texts that it is given.
+fn growth_of(kind: &str) -> usize {
+    match kind {
+        // U+FDFA has 3 bytes, and 33 afterwards.
+        "NFKC" | "NFKD" => 11,
+        "NFC" | "NFD" => 3,
+        // A character for each byte; spaces around ideographs; lower case with a dot of its own.
+        "ByteLevel" | "BertNormalizer" | "Lowercase" => 2,
+        _ => 1,
+    }
+}
+
+fn check_entry(entry: &Value, growth: &mut Growth) -> Result<(), TokenizerError> {
     if let Some(list) = entry.as_array() {
         return list.iter().try_for_each(|entry| check_entry(entry, growth));
     }
@@ -65,14 +128,20 @@ fn check_entry(entry: &Value, growth: &mut usize) -> Result<(), TokenizerError> 
             ));
         }
     }
+    growth.others = growth.others.saturating_mul(growth_of(kind));
+    growth.prepended = growth
+        .prepended
+        .saturating_add(text("prepend").map_or(0, str::len));
     if let Some(map) = text("precompiled_charsmap") {
-        check_character_map(map)?;
+        let longest = check_character_map(map)?;
+        growth.others = growth.others.saturating_mul(longest.max(1));
     }
     if let Some(pattern) = fields.get("pattern") {
         let (length, shortest) = check_pattern(kind, pattern)?;
         let content = text("content").map_or(0, str::len);
         if length > 0 {
-            *growth = growth.saturating_mul(content.div_ceil(shortest).max(1));
+            let times = content.div_ceil(shortest).max(1);
+            growth.replacements = growth.replacements.saturating_mul(times);
         }
     }
     if kind == "FixedLength" && fields.get("length").and_then(Value::as_u64) == Some(0) {
@@ -103,8 +172,9 @@ fn check_pattern(kind: &str, pattern: &Value) -> Result<(usize, usize), Tokenize
 }
 
 /// SentencePiece's table of characters: the size of a trie, the trie, and replacements that end in
-/// zero bytes. The library asks for memory for a trie of the size that stands there.
-fn check_character_map(encoded: &str) -> Result<(), TokenizerError> {
+/// zero bytes. The library asks for memory for a trie of the size that stands there. Returns the bytes of the longest
+/// replacement.
+fn check_character_map(encoded: &str) -> Result<usize, TokenizerError> {
     if encoded.len() > CHARACTER_MAP_BYTES_MAX * 4 / 3 + 4 {
         let size = encoded.len();
         return fail(format!(
@@ -128,7 +198,7 @@ fn check_character_map(encoded: &str) -> Result<(), TokenizerError> {
             "the precompiled_charsmap replaces a character by {longest} bytes; at most \
              {CHARACTER_BYTES_MAX} are allowed"
         )),
-        _ => Ok(()),
+        longest => Ok(longest),
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokenizers::AddedToken;
 
-use crate::checks::{check_added_tokens, check_steps};
+use crate::checks::{AddedBytes, check_steps};
 use crate::error::{TokenizerError, malformed};
 
 /// The files that describe a tokenizer, as bytes.
@@ -48,6 +48,8 @@ pub(crate) struct Outline {
     pub(crate) byte_fallback: bool,
     /// The merges, if the model is a byte-pair encoding.
     pub(crate) bpe: Option<BpeOutline>,
+    /// Sum of the added tokens.
+    pub(crate) added_bytes: AddedBytes,
 }
 
 /// A byte-pair model as the file describes it.
@@ -198,28 +200,17 @@ impl Outline {
         let mut raw: RawOutline =
             serde_json::from_slice(bytes).map_err(|error| malformed("tokenizer.json", error))?;
         raw.model.check()?;
-        if raw.added_tokens.len() > MAX_ADDED_TOKENS {
-            let count = raw.added_tokens.len();
-            return fail(format!(
-                "{count} added tokens, and at most {MAX_ADDED_TOKENS} are read"
-            ));
-        }
-        if let Some(token) = raw
-            .added_tokens
-            .iter()
-            .find(|t| t.content.len() > MAX_ADDED_TOKEN_BYTES)
-        {
-            let size = token.content.len();
-            return fail(format!(
-                "an added token has {size} bytes, and at most {MAX_ADDED_TOKEN_BYTES} are read"
-            ));
+        check_added_count("tokenizer.json", raw.added_tokens.len())?;
+        for token in &raw.added_tokens {
+            check_added_token("tokenizer.json", &token.content)?;
         }
         check_steps(&raw.pre_tokenizer)?;
         check_steps(&raw.decoder)?;
-        let normalized = raw.added_tokens.iter();
-        let normalized = normalized.filter(|token| token.normalized != Some(false));
-        let normalized = normalized.map(|token| token.content.len()).sum();
-        check_added_tokens(normalized, check_steps(&raw.normalizer)?)?;
+        let mut added_bytes = AddedBytes::new(check_steps(&raw.normalizer)?);
+        for token in &raw.added_tokens {
+            let normalized = token.normalized != Some(false);
+            added_bytes.add("tokenizer.json", &token.content, normalized)?;
+        }
         let bpe = raw.model.bpe();
         let unknown_token = match (&raw.model.vocab, raw.model.unk_id) {
             (Some(RawVocabulary::Scored(scored)), Some(id)) => {
@@ -240,6 +231,7 @@ impl Outline {
             model: kind.unwrap_or_default().to_owned(),
             byte_fallback: raw.model.byte_fallback.unwrap_or(false),
             bpe,
+            added_bytes,
         })
     }
 }
@@ -319,6 +311,7 @@ impl Config {
             .map(Value::to_string)
             .or(self.response_template.take());
         if let Some(Value::Object(tokens)) = fields.get("added_tokens_decoder") {
+            check_added_count(file, tokens.len())?;
             for (id, token) in tokens {
                 let id = id.parse::<u32>().map_err(|_| {
                     malformed(
@@ -329,10 +322,34 @@ impl Config {
                 let token = added_token(token).ok_or_else(|| {
                     malformed(file, format!("added_tokens_decoder.{id} has no content"))
                 })?;
+                check_added_token(file, &token.content)?;
                 self.added_tokens.insert(id, token);
             }
         }
         Ok(())
+    }
+}
+
+fn check_added_count(file: &'static str, count: usize) -> Result<(), TokenizerError> {
+    match count > MAX_ADDED_TOKENS {
+        true => Err(malformed(
+            file,
+            format!("{count} added tokens, and at most {MAX_ADDED_TOKENS} are read"),
+        )),
+        false => Ok(()),
+    }
+}
+
+fn check_added_token(file: &'static str, content: &str) -> Result<(), TokenizerError> {
+    let size = content.len();
+    match size > MAX_ADDED_TOKEN_BYTES {
+        true => Err(malformed(
+            file,
+            format!(
+                "an added token has {size} bytes, and at most {MAX_ADDED_TOKEN_BYTES} are read"
+            ),
+        )),
+        false => Ok(()),
     }
 }
 

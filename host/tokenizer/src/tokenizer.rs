@@ -3,12 +3,13 @@
 //! Control tokens are recognised only where the prompt's author put them. Text from a caller never
 //! becomes one, whatever it contains.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tokenizers::AddedToken;
 
 use crate::added_tokens::{ControlMatcher, ControlToken, is_control};
+use crate::checks::AddedBytes;
 use crate::detokenizer::Detokenizer;
 use crate::error::{TokenizerError, guarded, malformed};
 use crate::files::{Config, Outline, TokenizerFiles};
@@ -48,7 +49,7 @@ impl Tokenizer {
                 file: "tokenizer.json",
                 reason,
             })?;
-        add_configured_tokens(&mut inner, &config);
+        add_configured_tokens(&mut inner, &config, outline.added_bytes)?;
         let added: BTreeMap<u32, AddedToken> =
             inner.get_added_tokens_decoder().into_iter().collect();
         let control: Vec<ControlToken> = added
@@ -153,12 +154,19 @@ impl Tokenizer {
 
 /// Tokens that only `tokenizer_config.json` declares. The library numbers them itself; one that it
 /// would number otherwise than the file says is left out, since the model was not trained on it.
-fn add_configured_tokens(inner: &mut tokenizers::Tokenizer, config: &Config) {
+fn add_configured_tokens(
+    inner: &mut tokenizers::Tokenizer,
+    config: &Config,
+    mut bytes: AddedBytes,
+) -> Result<(), TokenizerError> {
+    // Added at once: the library builds its automaton anew each time.
+    let (mut added, mut texts) = (Vec::new(), HashSet::new());
+    let mut next = inner.get_vocab_size(true) as u32;
     for (&id, token) in &config.added_tokens {
-        if inner.token_to_id(&token.content).is_some() {
+        let text = token.content.as_str();
+        if inner.token_to_id(text).is_some() || texts.contains(text) {
             continue;
         }
-        let next = inner.get_vocab_size(true) as u32;
         if next != id {
             tracing::warn!(
                 token = token.content,
@@ -168,10 +176,18 @@ fn add_configured_tokens(inner: &mut tokenizers::Tokenizer, config: &Config) {
             );
             continue;
         }
-        if let Err(error) = inner.add_tokens([token.clone()]) {
-            tracing::warn!(token = token.content, %error, "token of tokenizer_config.json left out");
+        // The library leaves an empty one out.
+        if !text.is_empty() {
+            bytes.add("tokenizer_config.json", text, token.normalized)?;
+            texts.insert(text);
+            added.push(token.clone());
+            next += 1;
         }
     }
+    if let Err(error) = inner.add_tokens(added) {
+        tracing::warn!(%error, "tokens of tokenizer_config.json left out");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

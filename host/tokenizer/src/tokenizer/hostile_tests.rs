@@ -304,3 +304,89 @@ proptest! {
         }
     }
 }
+
+/// Random texts that share no beginning, so that each byte is a state of the automaton.
+fn texts(count: usize, bytes: usize) -> Vec<String> {
+    let text = |number: usize| format!("{number:08x}{}", "x".repeat(bytes - 8));
+    (0..count)
+        .map(|number| text(number.reverse_bits() >> 32))
+        .collect()
+}
+
+#[test]
+fn added_tokens_are_bounded_by_their_bytes_together_before_they_are_searched_for() {
+    let added = |normalized: Value, texts: &[String]| -> Value {
+        let tokens = texts.iter().enumerate().map(|(number, text)| {
+            json!({"id": 5000 + number, "content": text, "special": true, "normalized": normalized,
+                   "single_word": false, "lstrip": false, "rstrip": false})
+        });
+        tokens.collect()
+    };
+    let with = |normalizer: Value, normalized: Value, texts: &[String]| {
+        let mut json = byte_fallback(false);
+        json["normalizer"] = normalizer;
+        json["added_tokens"] = added(normalized, texts);
+        json
+    };
+    const SAID: &str = "bytes together";
+    let many = texts(2100, 4096);
+    for normalized in [json!(false), json!(true)] {
+        refused(&with(Value::Null, normalized, &many), SAID);
+    }
+    // Fewer, with what a normalizer may make of them: of each step by itself, and of all together.
+    let prepend = json!({"type": "Prepend", "prepend": "y".repeat(64)});
+    let table = character_map(16, &[0; 4], &"x".repeat(256));
+    let replace = replace("x", "xx");
+    for (normalizer, count, bytes) in [
+        (replace.clone(), 1100, 4096),
+        (json!({"type": "NFKD"}), 200, 4096),
+        (table, 10, 4096),
+        (prepend.clone(), 130_000, 9),
+        (
+            json!({"type": "Sequence", "normalizers": [prepend, {"type": "NFC"}, replace]}),
+            20_000,
+            9,
+        ),
+    ] {
+        refused(&with(normalizer, json!(true), &texts(count, bytes)), SAID);
+    }
+}
+
+#[test]
+fn added_tokens_of_the_smaller_file_have_the_same_bounds() {
+    let json = byte_level();
+    let size = try_load(&json).expect("loads").vocabulary_size();
+    let load = |texts: &[String]| {
+        let tokens = texts.iter().enumerate().map(|(number, text)| {
+            let flags = json!({"content": text, "special": true, "normalized": false});
+            ((size + number).to_string(), flags)
+        });
+        let tokens: serde_json::Map<String, Value> = tokens.collect();
+        Tokenizer::load(TokenizerFiles {
+            tokenizer: json.to_string().as_bytes(),
+            config: Some(
+                json!({"added_tokens_decoder": tokens})
+                    .to_string()
+                    .as_bytes(),
+            ),
+            ..TokenizerFiles::default()
+        })
+    };
+    for (texts, said) in [
+        (texts(2100, 4096), "bytes together"),
+        (texts(1, 4097), "an added token has 4097 bytes"),
+        (texts((1 << 18) + 1, 9), "262145 added tokens"),
+    ] {
+        let error = load(&texts).expect_err(said).to_string();
+        assert!(error.contains(said), "{error}");
+        assert!(error.contains("tokenizer_config.json"), "{error}");
+    }
+    // As many as a model of speech has.
+    let speech: Vec<String> = (0..65_536).map(|n| format!("<|s{n}|>")).collect();
+    let tokenizer = load(&speech).expect("they fit");
+    assert_eq!(tokenizer.vocabulary_size(), size + speech.len());
+    assert_eq!(
+        tokenizer.token_id("<|s65535|>"),
+        Some((size + 65_535) as u32)
+    );
+}
