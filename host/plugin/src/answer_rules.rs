@@ -1,6 +1,8 @@
-//! Rules for the events of one answer: the contract on tool calls, and bounds on their number and text.
+//! Rules for the events of one answer: the contract on tool calls, bounds on their number and text, and arguments that
+//! clients can use.
 //! Each call of `feed` has a bound of its own, but an answer has as many calls as tokens.
 
+use crate::call_arguments::{Arguments, call_as_text};
 use crate::limits::MAX_TOOL_CALLS;
 use crate::{Fault, ParserEvent, ParserSetup, ToolChoice};
 
@@ -15,12 +17,55 @@ const MIN_CALL_BYTES: usize = 4;
 /// is six times as long.
 const MAX_GROWTH: usize = 8;
 
+/// Bytes of tools and of text up to which a parser has no reason to take more than it may.
+const ORDINARY_BYTES: usize = 64 << 10;
+
+/// Reason for which a parser may take more than it is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// There is none.
+    Ordinary,
+    /// The caller's tools are large.
+    Setup,
+    /// The model's text is long.
+    Text,
+}
+
+/// A call of an answer.
+#[derive(Debug, Default)]
+struct Call {
+    ended: bool,
+    /// Its number among those that are passed on; `None` of one that is text instead.
+    shown: Option<u32>,
+    /// Arguments that were passed on before the end of the call.
+    text: String,
+}
+
+/// A call that can be judged as a whole.
+struct Judged {
+    index: u32,
+    text: String,
+    ended: bool,
+    arguments: Arguments,
+}
+
 /// Progress of one answer, checked against the rules.
 pub(crate) struct AnswerRules {
     /// Tools that may be called.
     callable: Vec<String>,
-    /// For each call that has begun, whether it has ended.
-    ended: Vec<bool>,
+    /// Calls that have begun.
+    calls: Vec<Call>,
+    /// Calls whose beginning has been handed out, as a call or as text.
+    begun: u32,
+    /// Calls among them that are calls.
+    shown: u32,
+    /// Calls wait until they are whole. Where one is forced, a grammar holds the text to JSON, and they are passed on as
+    /// they come.
+    holds: bool,
+    /// Events that wait for the end of a call.
+    waiting: Vec<ParserEvent>,
+    /// Bytes of what the caller has sent about tools and format.
+    setup_bytes: usize,
     /// Bytes of text that the model has written.
     text_bytes: usize,
     /// Bytes that further events may carry.
@@ -33,7 +78,12 @@ impl AnswerRules {
     pub(crate) fn new(setup: &ParserSetup, bytes_max: usize) -> Self {
         Self {
             callable: callable(setup),
-            ended: Vec::new(),
+            calls: Vec::new(),
+            begun: 0,
+            shown: 0,
+            holds: setup.tool_choice == ToolChoice::Auto,
+            waiting: Vec::new(),
+            setup_bytes: setup.tools.len(),
             text_bytes: 0,
             bytes_left: bytes_max,
             bytes_max,
@@ -45,14 +95,200 @@ impl AnswerRules {
         self.text_bytes = self.text_bytes.saturating_add(bytes);
     }
 
-    /// Check events in their order.
+    /// Reason that the parser may have to take more than it is granted: the larger one of those that are not ordinary.
+    pub(crate) fn load(&self) -> Load {
+        match self.text_bytes.max(self.setup_bytes) {
+            largest if largest <= ORDINARY_BYTES => Load::Ordinary,
+            largest if largest == self.text_bytes => Load::Text,
+            _ => Load::Setup,
+        }
+    }
+
+    /// Check events in their order, and hand out those that need not wait. Calls whose arguments nobody can use become text.
     ///
     /// # Errors
     /// [`Fault::InvalidResult`] where the parser broke the rules, and [`Fault::ModelOutput`] where the text
     /// of the model is more than an answer may have.
     pub(crate) fn check(&mut self, events: Vec<ParserEvent>) -> Result<Vec<ParserEvent>, Fault> {
+        self.take(events)?;
+        let ready = self.ready();
+        let events: Vec<ParserEvent> = self.waiting.drain(..ready).collect();
+        Ok(self.passed_on(events, false))
+    }
+
+    /// Check the last events of an answer, and hand out all that waited for them. A call that has not ended is text.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn check_last(
+        &mut self,
+        events: Vec<ParserEvent>,
+    ) -> Result<Vec<ParserEvent>, Fault> {
+        self.take(events)?;
+        let events = std::mem::take(&mut self.waiting);
+        Ok(self.passed_on(events, self.holds))
+    }
+
+    fn take(&mut self, events: Vec<ParserEvent>) -> Result<(), Fault> {
         events.iter().try_for_each(|event| self.check_one(event))?;
-        Ok(events)
+        for event in events {
+            match (self.waiting.last_mut(), event) {
+                // A long call is one event, not one for each of its tokens.
+                (
+                    Some(ParserEvent::CallArguments { index, delta }),
+                    ParserEvent::CallArguments {
+                        index: next,
+                        delta: more,
+                    },
+                ) if *index == next => delta.push_str(&more),
+                (_, event) => self.waiting.push(event),
+            }
+        }
+        Ok(())
+    }
+
+    /// Events that can be handed out: those before the first call that has not ended, or of which something comes behind
+    /// the beginning of such a call.
+    fn ready(&self) -> usize {
+        let ended = |index: u32| self.calls.get(index as usize).is_none_or(|call| call.ended);
+        match self.waiting.first() {
+            // Most often, and looked at with each token.
+            Some(ParserEvent::CallBegin { index, .. }) if self.holds && !ended(*index) => return 0,
+            _ if !self.holds => return self.waiting.len(),
+            _ => {}
+        }
+        let mut begun: Vec<(u32, usize)> = Vec::new();
+        let mut ready = self.waiting.len();
+        for (at, event) in self.waiting.iter().enumerate() {
+            match event {
+                ParserEvent::CallBegin { index, .. } => {
+                    begun.push((*index, at));
+                    if !ended(*index) {
+                        ready = ready.min(at);
+                    }
+                }
+                ParserEvent::CallEnd { index } if at > ready => {
+                    let begin = begun.iter().find(|(begun, _)| begun == index);
+                    ready = begin.map_or(ready, |(_, begin)| ready.min(*begin));
+                }
+                _ => {}
+            }
+        }
+        ready
+    }
+
+    /// Events as they are passed on; in the `last` ones, calls that have not ended are text.
+    fn passed_on(&mut self, events: Vec<ParserEvent>, last: bool) -> Vec<ParserEvent> {
+        let judged = self.judged(&events, last);
+        let verdict = |index: u32| judged.iter().find(|judged| judged.index == index);
+        let mut passed = Vec::with_capacity(events.len());
+        for event in events {
+            match event {
+                ParserEvent::CallBegin { index, id, name } => {
+                    self.begun += 1;
+                    let arguments = verdict(index).map(|judged| &judged.arguments);
+                    if let (Some(judged), Some(Arguments::Unusable)) = (verdict(index), arguments) {
+                        passed.push(ParserEvent::Content(call_as_text(&name, &judged.text)));
+                        continue;
+                    }
+                    let index = self.show(index);
+                    passed.push(ParserEvent::CallBegin { index, id, name });
+                    if let Some(Arguments::Mended(delta)) = arguments {
+                        let delta = delta.clone();
+                        passed.push(ParserEvent::CallArguments { index, delta });
+                    }
+                }
+                ParserEvent::CallArguments { index, delta } => {
+                    let arguments = verdict(index).map(|judged| &judged.arguments);
+                    let call = self.calls.get_mut(index as usize);
+                    let call = call.filter(|_| !matches!(arguments, Some(Arguments::Mended(_))));
+                    let Some((call, index)) = call.and_then(|call| {
+                        let shown = call.shown?;
+                        Some((call, shown))
+                    }) else {
+                        continue;
+                    };
+                    if arguments.is_none() {
+                        call.text.push_str(&delta);
+                    }
+                    passed.push(ParserEvent::CallArguments { index, delta });
+                }
+                ParserEvent::CallEnd { index } => {
+                    self.end(index, verdict(index).is_some(), &mut passed);
+                }
+                text => passed.push(text),
+            }
+        }
+        passed
+    }
+
+    /// The number of a call among those that are passed on.
+    fn show(&mut self, index: u32) -> u32 {
+        let shown = self.shown;
+        self.shown += 1;
+        if let Some(call) = self.calls.get_mut(index as usize) {
+            call.shown = Some(shown);
+        }
+        shown
+    }
+
+    /// Pass the end of a call on, unless its arguments, which were passed on before, are of no use: who began to read it
+    /// then knows that it did not end.
+    fn end(&mut self, index: u32, judged: bool, passed: &mut Vec<ParserEvent>) {
+        let Some(call) = self.calls.get_mut(index as usize) else {
+            return;
+        };
+        let Some(shown) = call.shown else {
+            return;
+        };
+        let text = std::mem::take(&mut call.text);
+        if !judged && Arguments::of(&text) != Arguments::Usable {
+            if !text.trim().is_empty() {
+                return;
+            }
+            let delta = "{}".to_owned();
+            passed.push(ParserEvent::CallArguments {
+                index: shown,
+                delta,
+            });
+        }
+        passed.push(ParserEvent::CallEnd { index: shown });
+    }
+
+    /// Calls that begin and end in these events, with their arguments and what can be done with those; and those that only
+    /// begin in the `last` ones.
+    fn judged(&self, events: &[ParserEvent], last: bool) -> Vec<Judged> {
+        let first = self.begun;
+        let mut judged: Vec<Judged> = Vec::new();
+        for event in events {
+            match event {
+                ParserEvent::CallBegin { index, .. } => judged.push(Judged {
+                    index: *index,
+                    text: String::new(),
+                    ended: false,
+                    arguments: Arguments::Unusable,
+                }),
+                // Calls begin in the order of their numbers.
+                ParserEvent::CallArguments { index, delta } => {
+                    if let Some(call) = index.checked_sub(first).map(|at| at as usize)
+                        && let Some(call) = judged.get_mut(call)
+                    {
+                        call.text.push_str(delta);
+                    }
+                }
+                ParserEvent::CallEnd { index } => {
+                    if let Some(call) = index.checked_sub(first).map(|at| at as usize)
+                        && let Some(call) = judged.get_mut(call)
+                    {
+                        call.ended = true;
+                        call.arguments = Arguments::of(&call.text);
+                    }
+                }
+                ParserEvent::Content(_) | ParserEvent::Reasoning(_) => {}
+            }
+        }
+        judged.retain(|call| call.ended || last);
+        judged
     }
 
     fn check_one(&mut self, event: &ParserEvent) -> Result<(), Fault> {
@@ -67,7 +303,7 @@ impl AnswerRules {
                 delta.len()
             }
             ParserEvent::CallEnd { index } => {
-                *self.open_call(*index)? = true;
+                self.open_call(*index)?.ended = true;
                 0
             }
         };
@@ -85,7 +321,7 @@ impl AnswerRules {
     }
 
     fn begin(&mut self, index: u32, name: &str) -> Result<(), Fault> {
-        let next = self.ended.len();
+        let next = self.calls.len();
         if index as usize != next {
             return Err(invalid(format!(
                 "began tool call {index} where {next} comes next"
@@ -106,13 +342,13 @@ impl AnswerRules {
                 false => invalid(format!("began more than {MAX_TOOL_CALLS} tool calls")),
             });
         }
-        self.ended.push(false);
+        self.calls.push(Call::default());
         Ok(())
     }
 
-    fn open_call(&mut self, index: u32) -> Result<&mut bool, Fault> {
-        match self.ended.get_mut(index as usize) {
-            Some(ended) if !*ended => Ok(ended),
+    fn open_call(&mut self, index: u32) -> Result<&mut Call, Fault> {
+        match self.calls.get_mut(index as usize) {
+            Some(call) if !call.ended => Ok(call),
             Some(_) => Err(invalid(format!(
                 "went on with tool call {index} after its end"
             ))),
@@ -146,132 +382,4 @@ fn excerpt(text: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Cause;
-
-    const TOOLS: &str = r#"[{"type":"function","function":{"name":"f"}}]"#;
-
-    fn rules() -> AnswerRules {
-        let setup = ParserSetup {
-            tools: TOOLS.to_owned(),
-            ..ParserSetup::default()
-        };
-        AnswerRules::new(&setup, 100)
-    }
-
-    fn begin(index: u32) -> ParserEvent {
-        ParserEvent::CallBegin {
-            index,
-            id: None,
-            name: "f".to_owned(),
-        }
-    }
-
-    fn arguments(index: u32) -> ParserEvent {
-        ParserEvent::CallArguments {
-            index,
-            delta: "{".to_owned(),
-        }
-    }
-
-    fn check(events: &[ParserEvent]) -> Result<(), String> {
-        let checked = rules().check(events.to_vec());
-        checked.map(drop).map_err(|fault| fault.to_string())
-    }
-
-    #[test]
-    fn calls_may_interleave_and_must_not_skip() {
-        let end = |index| ParserEvent::CallEnd { index };
-        assert_eq!(
-            check(&[
-                begin(0),
-                begin(1),
-                arguments(0),
-                end(0),
-                arguments(1),
-                end(1)
-            ]),
-            Ok(())
-        );
-        assert!(
-            check(&[begin(1)])
-                .unwrap_err()
-                .contains("where 0 comes next")
-        );
-        assert!(
-            check(&[begin(0), begin(0)])
-                .unwrap_err()
-                .contains("where 1 comes next")
-        );
-        assert!(check(&[arguments(0)]).unwrap_err().contains("never began"));
-        assert!(
-            check(&[begin(0), end(0), arguments(0)])
-                .unwrap_err()
-                .contains("after its end")
-        );
-        let nameless = ParserEvent::CallBegin {
-            index: 0,
-            id: None,
-            name: String::new(),
-        };
-        assert!(check(&[nameless]).unwrap_err().contains("without a name"));
-    }
-
-    #[test]
-    fn only_tools_that_may_be_called_are() {
-        let named = |tool_choice| ParserSetup {
-            tools: r#"[{"type":"function","function":{"name":"f"}},
-                       {"type":"function","function":{"name":"g"}}, 7]"#
-                .to_owned(),
-            tool_choice,
-            ..ParserSetup::default()
-        };
-        assert_eq!(callable(&named(ToolChoice::Auto)), ["f", "g"]);
-        assert_eq!(callable(&named(ToolChoice::Required)), ["f", "g"]);
-        assert_eq!(callable(&named(ToolChoice::Named("g".to_owned()))), ["g"]);
-        assert!(callable(&named(ToolChoice::None)).is_empty());
-        let undeclared = ParserEvent::CallBegin {
-            index: 0,
-            id: None,
-            name: "rm\n".to_owned(),
-        };
-        let message = check(&[undeclared]).unwrap_err();
-        assert!(message.contains("`rm\\n`"), "{message}");
-    }
-
-    #[test]
-    fn an_answer_is_bounded_over_all_its_events_and_its_cause_is_who_wrote_so_much() {
-        let sixty = || vec![ParserEvent::Content("x".repeat(60))];
-        let mut invented = rules();
-        invented.note_text(12);
-        assert!(invented.check(sixty()).is_ok());
-        let fault = invented.check(sixty()).unwrap_err();
-        assert_eq!(fault.cause(), Cause::Plugin, "{fault}");
-        assert!(fault.to_string().contains("more than 100 bytes"), "{fault}");
-        let mut written = rules();
-        written.note_text(120);
-        assert!(written.check(sixty()).is_ok());
-        let fault = written.check(sixty()).unwrap_err();
-        assert_eq!(fault.cause(), Cause::Model, "{fault}");
-    }
-
-    #[test]
-    fn more_calls_than_an_answer_may_have_are_the_models_if_it_wrote_them() {
-        let all = || (0..=MAX_TOOL_CALLS).map(|index| begin(index as u32));
-        for (written, cause) in [(10, Cause::Plugin), (20 * MAX_TOOL_CALLS, Cause::Model)] {
-            let setup = ParserSetup {
-                tools: TOOLS.to_owned(),
-                ..ParserSetup::default()
-            };
-            let mut rules = AnswerRules::new(&setup, 1 << 20);
-            rules.note_text(written);
-            assert!(rules.check(all().take(MAX_TOOL_CALLS).collect()).is_ok());
-            let fault = rules
-                .check(all().skip(MAX_TOOL_CALLS).collect())
-                .unwrap_err();
-            assert_eq!(fault.cause(), cause, "{fault}");
-            assert_eq!(fault.is_breakdown(), cause == Cause::Plugin);
-        }
-    }
-}
+mod tests;

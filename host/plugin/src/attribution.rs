@@ -46,6 +46,19 @@ impl Control {
     }
 }
 
+/// Attribute a fault to the plugin without a control call: what it was given is no reason for it. Faults that are not
+/// deferred pass through.
+pub(crate) fn attribute_to_plugin<E: Exports>(
+    pool: &Arc<Pool<E>>,
+    error: PluginError,
+) -> PluginError {
+    if is_deferred(E::KIND, error.function, &error.fault) {
+        pool.record(Err(&error));
+        pool.settle(&error, "a plugin failed, its instance is replaced");
+    }
+    error
+}
+
 /// Attribute a fault by a control call, tell the breaker, and count and log what was found. Other faults
 /// pass through. `to_caller` is what becomes of a fault that the request caused.
 pub(crate) fn attribute<'a, E: Exports>(

@@ -147,11 +147,13 @@ pub(crate) enum Ended<T> {
     Broken(PluginError),
 }
 
-/// Functions whose work the caller's input determines. Excess in them is attributed by a control call.
-const CONTROLLED: [&str; 6] = [
+/// Functions whose work the caller's input or a model's text determines. Excess in them is attributed by a control call.
+const CONTROLLED: [&str; 8] = [
     "chat-template.render",
     "output-parser.constraint",
     "output-parser.open",
+    "output-parser.feed",
+    "output-parser.close",
     "retriever.chunk",
     "retriever.rewrite",
     "retriever.assemble",

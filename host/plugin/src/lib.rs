@@ -19,6 +19,7 @@ mod breaker;
 mod cache;
 mod cache_trust;
 mod call;
+mod call_arguments;
 mod chat_template;
 mod compile_cost;
 mod compiler;
@@ -66,6 +67,7 @@ mod wasm_file;
 
 pub use binding::Binding;
 pub use call::CallContext;
+pub use call_arguments::{Arguments, Nesting, call_as_text};
 pub use chat_template::ChatTemplate;
 pub use component::{Component, ComponentSource, read_component};
 pub use document_reader::{DocumentReader, ReadError};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceAny;
 
-use crate::answer_rules::AnswerRules;
-use crate::attribution::{self, Control, attribute};
+use crate::answer_rules::{AnswerRules, Load};
+use crate::attribution::{self, Control, attribute, attribute_to_plugin};
 use crate::handle::Handle;
 use crate::pool::Lease;
 use crate::versions::{OutputParserExports, convert};
@@ -13,6 +13,9 @@ use crate::{
     Binding, CallContext, Component, Fault, Finish, GrammarSource, LoadError, ParserEvent,
     ParserSetup, ParserTraits, PluginError, PluginHost,
 };
+
+/// The text of a control call.
+const SMALLEST: &str = "Yes.";
 
 /// Longest text around reasoning, in bytes.
 const MAX_MARK_BYTES: usize = 256;
@@ -137,14 +140,36 @@ impl OutputParser {
         let (session, lease) = opened.await?;
         Ok(session.map(|session| ParserSession {
             open: Some((lease, session)),
+            parser: self.clone(),
             context: context.clone(),
             rules,
         }))
+    }
+
+    /// The answer of a model that says next to nothing, to nobody's tools.
+    async fn control(&self, context: &CallContext) -> Control {
+        let mut session = match self.open_once(context, &ParserSetup::default()).await {
+            Ok(Some(session)) => session,
+            opened => return Control::of(&opened),
+        };
+        match session.feed_once(SMALLEST, &[]).await {
+            Ok(_) => Control::of(&session.close_once(Finish::Stop).await),
+            fed => Control::of(&fed),
+        }
     }
 }
 
 fn to_caller(fault: Fault) -> Fault {
     attribution::too_complex(fault, "send fewer tools, or tools with smaller schemas")
+}
+
+fn to_model(fault: Fault) -> Fault {
+    match fault {
+        excess if excess.is_excess() => {
+            Fault::ModelOutput(format!("is too much for its parser: the plugin {excess}"))
+        }
+        other => other,
+    }
 }
 
 async fn describe(handle: &Handle<OutputParserExports>) -> Result<ParserTraits, PluginError> {
@@ -185,6 +210,8 @@ fn check_marks(traits: ParserTraits) -> Result<ParserTraits, Fault> {
 pub struct ParserSession {
     /// `None` once closed.
     open: Option<(Lease<OutputParserExports>, ResourceAny)>,
+    /// For control calls.
+    parser: OutputParser,
     context: CallContext,
     rules: AnswerRules,
 }
@@ -193,8 +220,35 @@ impl ParserSession {
     /// Hand over the next text and the tokens it came from. After an error the session is over.
     ///
     /// # Errors
-    /// When the plugin fails.
+    /// When the plugin fails, or the text takes more than the plugin may use.
     pub async fn feed(
+        &mut self,
+        text: &str,
+        tokens: &[u32],
+    ) -> Result<Vec<ParserEvent>, PluginError> {
+        match self.feed_once(text, tokens).await {
+            Err(error) => Err(self.attribute(error).await),
+            fed => fed,
+        }
+    }
+
+    /// Whose fault it is that a call took more than it may: of a long text or of large tools, if the plugin does well
+    /// with the smallest, and else the plugin's.
+    fn attribute(&self, error: PluginError) -> impl Future<Output = PluginError> + Send + use<> {
+        let (parser, context) = (self.parser.clone(), self.context.clone());
+        let load = self.rules.load();
+        async move {
+            let pool = parser.handle.pool();
+            let to_cause = match load {
+                Load::Ordinary => return attribute_to_plugin(pool, error),
+                Load::Setup => to_caller,
+                Load::Text => to_model,
+            };
+            attribute(pool, error, to_cause, parser.control(&context)).await
+        }
+    }
+
+    async fn feed_once(
         &mut self,
         text: &str,
         tokens: &[u32],
@@ -222,8 +276,15 @@ impl ParserSession {
     /// End the answer; what was held back comes out.
     ///
     /// # Errors
-    /// When the plugin fails.
+    /// As [`Self::feed`].
     pub async fn close(mut self, reason: Finish) -> Result<Vec<ParserEvent>, PluginError> {
+        match self.close_once(reason).await {
+            Err(error) => Err(self.attribute(error).await),
+            closed => closed,
+        }
+    }
+
+    async fn close_once(&mut self, reason: Finish) -> Result<Vec<ParserEvent>, PluginError> {
         let Some((lease, session)) = self.open.as_mut() else {
             return Ok(Vec::new());
         };
@@ -239,7 +300,7 @@ impl ParserSession {
                     let said = exports.close.call(store, (session, reason)).await?;
                     Ok(said.map(convert::parser_events))
                 },
-                |events, _| rules.check(events),
+                |events, _| rules.check_last(events),
             )
             .await
     }

@@ -493,6 +493,8 @@ impl<E: Exports> Lease<E> {
                 self.pool.settle(&error, message);
                 self.pool.record(Err(&error));
             }
+            // A control call may need the place.
+            self.give_back();
             return Err(error);
         }
         let request_id = context.request_id();

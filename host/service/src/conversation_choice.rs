@@ -12,6 +12,7 @@ use mortise_plugin::{Finish, ParserEvent};
 use crate::call_id::new_call_id;
 use crate::error::ServiceError;
 use crate::event::Event;
+use crate::held_calls::{HeldCalls, Piece};
 use crate::latency::TokenTimer;
 use crate::plugins::ParseSession;
 use crate::tally::{RoundKind, Tally};
@@ -38,8 +39,8 @@ pub(crate) struct ConversationChoice {
     parts: ConversationParts,
     /// Deltas so far, each counted as a token until the runtime reports its usage.
     counted: Usage,
-    /// Calls that have begun.
-    calls: u32,
+    /// Calls, held back until they are whole.
+    calls: HeldCalls,
     ready: VecDeque<Event>,
     done: bool,
 }
@@ -49,7 +50,7 @@ impl ConversationChoice {
         Self {
             parts,
             counted: Usage::default(),
-            calls: 0,
+            calls: HeldCalls::default(),
             ready: VecDeque::new(),
             done: false,
         }
@@ -142,9 +143,19 @@ impl ConversationChoice {
             let events = events.await?;
             self.emit(events)?;
         }
+        let Self {
+            parts,
+            calls,
+            ready,
+            ..
+        } = self;
+        let cut = reason == FinishReason::Length;
+        calls.finish(cut, &mut |piece| {
+            ready.push_back(event(parts.number, piece))
+        });
         let reason = match reason {
-            FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,
-            FinishReason::ToolCalls if self.calls == 0 => FinishReason::Stop,
+            FinishReason::Stop if self.calls.shown() > 0 => FinishReason::ToolCalls,
+            FinishReason::ToolCalls if self.calls.shown() == 0 => FinishReason::Stop,
             reason => reason,
         };
         self.ready.push_back(Event::Finished {
@@ -177,27 +188,33 @@ impl ConversationChoice {
         Ok(())
     }
 
-    /// Queue a delta. Calls must begin in the order of their indices, so that a dialect can rely on
-    /// it.
+    /// Queue a delta, or hold it back until a call is whole. Calls must begin in the order of their indices, so that a
+    /// dialect can rely on it.
     fn push(&mut self, delta: Delta, logprobs: Vec<TokenLogprob>) -> Result<(), ServiceError> {
         match &delta {
             Delta::Content(text) | Delta::Reasoning(text) if text.is_empty() => return Ok(()),
             Delta::CallArguments { delta, .. } if delta.is_empty() => return Ok(()),
-            Delta::CallBegin { index, .. } if *index == self.calls => self.calls += 1,
-            Delta::CallArguments { index, .. } if *index < self.calls => {}
-            Delta::CallBegin { .. } | Delta::CallArguments { .. } => {
-                let message = "the model's server sent tool calls out of order";
-                return Err(ServiceError::Engine(message.to_owned()));
-            }
-            Delta::Content(_) | Delta::Reasoning(_) => {}
+            _ => {}
         }
-        self.ready.push_back(Event::Delta {
-            choice: self.parts.number,
-            delta,
-            logprobs,
-            tokens: Vec::new(),
-        });
-        Ok(())
+        let Self {
+            parts,
+            calls,
+            ready,
+            ..
+        } = self;
+        calls.push((delta, logprobs), &mut |piece| {
+            ready.push_back(event(parts.number, piece));
+        })
+    }
+}
+
+/// A piece of an answer as the event of a choice.
+fn event(choice: u32, (delta, logprobs): Piece) -> Event {
+    Event::Delta {
+        choice,
+        delta,
+        logprobs,
+        tokens: Vec::new(),
     }
 }
 

@@ -26,6 +26,7 @@ mod failure;
 mod fakes;
 mod gbnf;
 mod guard;
+mod held_calls;
 mod identity;
 mod inspect;
 mod latency;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mortise_plugin::{
-    Cause, ChatTemplate, Facts, Fault, Finish, Grammar, GrammarSource, ParserSetup, PluginError,
-    UsageReport,
+    Cause, ChatTemplate, Facts, Fault, Finish, Grammar, GrammarSource, OutputParser, ParserSetup,
+    PluginError, UsageReport,
 };
 
 use crate::guests::{HASTY_MS, binding, context, fault_of, hasty, render, setup, shared};
@@ -194,6 +194,62 @@ async fn what_a_model_wrote_suspends_no_parser() {
     }
     let mut session = parser.open(&context(), &setup()).await.unwrap().unwrap();
     session.feed("text", &[]).await.unwrap();
+}
+
+/// A parser that takes more than it may on a long text or under large tools is not suspended for it; one that does so on
+/// an ordinary text, or always, is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_much_for_a_parser_suspends_it_only_if_it_is_ordinary() {
+    let brittle = async |settings: &str| {
+        let mut binding = hasty();
+        binding.settings = settings.to_owned();
+        binding.limits.breaker.failures = 2;
+        binding.limits.max_instances = 1;
+        shared().parser(binding).await
+    };
+    let (short, long) = ("x".repeat(1000), "x".repeat(100_000));
+    let large = ParserSetup {
+        tools: format!(r#"[{{"type":"function","function":{{"name":"{long}"}}}}]"#),
+        ..ParserSetup::default()
+    };
+    // The fault of an answer that begins with one text and goes on with another.
+    let ends = async |parser: &OutputParser, setup: &ParserSetup, texts: [&str; 2]| {
+        let mut session = parser.open(&context(), setup).await?.unwrap();
+        for text in texts {
+            session.feed(text, &[]).await?;
+        }
+        session.close(Finish::Stop).await
+    };
+    let parser = brittle("{}").await;
+    for attack in ["loop", "bomb", "overflow"] {
+        for (setup, first, cause) in [
+            (&setup(), &long, Cause::Model),
+            (&large, &short, Cause::Caller),
+        ] {
+            let error = ends(&parser, setup, [first, attack]).await.unwrap_err();
+            assert_eq!(error.function, "output-parser.feed");
+            assert_eq!(error.fault.cause(), cause, "{attack}: {error}");
+        }
+    }
+    ends(&parser, &setup(), ["text", "text"]).await.unwrap();
+    // The same on ordinary texts.
+    for _ in 0..2 {
+        let error = ends(&parser, &setup(), [&short, "loop"]).await.unwrap_err();
+        assert_eq!(error.fault.cause(), Cause::Plugin, "{error}");
+    }
+    let error = ends(&parser, &setup(), ["text", "text"]).await.unwrap_err();
+    assert!(matches!(error.fault, Fault::Suspended { .. }), "{error}");
+    // Always, so that the length of the text is no excuse.
+    for function in ["feed", "close"] {
+        let parser = brittle(&format!("{{\"{function}\":\"loop\"}}")).await;
+        for _ in 0..2 {
+            let error = ends(&parser, &setup(), [&long, "text"]).await.unwrap_err();
+            assert_eq!(error.function, format!("output-parser.{function}"));
+            assert!(matches!(error.fault, Fault::Deadline { .. }), "{error}");
+        }
+        let error = ends(&parser, &setup(), ["text", "text"]).await.unwrap_err();
+        assert!(matches!(error.fault, Fault::Suspended { .. }), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
