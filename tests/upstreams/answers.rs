@@ -85,6 +85,51 @@ fn remote_t7_tools_of_the_server_run_for_remote_models() {
 }
 
 #[test]
+fn remote_calls_whose_arguments_are_of_no_use_are_content() {
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(100), "]".repeat(100));
+    for (written, called) in [
+        ("{\"a\":1}", Some("{\"a\":1}")),
+        ("{\"a\":\"x\ny\",}", Some("{\"a\":\"x\\u000ay\"}")),
+        ("", Some("{}")),
+        ("{\"a\":NaN}", None),
+        ("{\"a\":1e9999}", None),
+        ("{\"a\":\"\\ud800\"}", None),
+        ("{\"a\":\"unterminated", None),
+        (&deep, None),
+    ] {
+        let text = written.to_owned();
+        let upstream = FakeUpstream::start(move |mut asked| {
+            asked.begin();
+            let (begun, rest) = text.split_at(text.len() / 2);
+            for (name, arguments) in [(Some("f"), begun), (None, rest)] {
+                let function = json!({"name": name, "arguments": arguments});
+                asked
+                    .delta(&json!({"tool_calls": [{"index": 0, "id": "c", "function": function}]}));
+            }
+            asked.finish("tool_calls");
+        });
+        let server = in_front_of(&upstream, "");
+        let mut body = chat("remote", "Hi");
+        body["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+        let choice = server.post(CHAT, &body).ok()["choices"][0].clone();
+        let function = &choice["message"]["tool_calls"][0]["function"];
+        match called {
+            Some(arguments) => {
+                assert_eq!(function["arguments"], arguments, "{written}: {choice}");
+                assert_eq!(choice["finish_reason"], "tool_calls", "{written}");
+            }
+            None => {
+                let content = choice["message"]["content"].as_str().expect("a text");
+                let names_it = content.contains("`f`") && content.contains(written);
+                assert!(names_it, "{written}: {choice}");
+                assert!(function.is_null(), "{written}: {choice}");
+                assert_eq!(choice["finish_reason"], "stop", "{written}");
+            }
+        }
+    }
+}
+
+#[test]
 fn remote_policies_limits_and_usage_are_those_of_this_server() {
     let upstream = FakeUpstream::start(|mut asked| asked.say("Hello"));
     let auth = "[[auth.api_keys]]\nid = \"alice\"\nkey = \"alices-key\"\nmax_tokens = 5\n\
