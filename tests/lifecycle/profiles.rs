@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{Server, example};
-use crate::{Managed, code};
+use crate::{Managed, code, scripted};
 
 /// A small model with a chat template, in one file.
 fn tiny() -> String {
@@ -183,4 +183,41 @@ fn feature_c5_c9_requests_that_say_nothing_have_the_values_of_the_operator() {
     assert_ne!(on, off, "the template of the model has a switch");
     assert_eq!(prompt("quiet", json!({})), off);
     assert_eq!(prompt("quiet", thinks(true)), prompt("plain", thinks(true)));
+}
+
+#[test]
+fn feature_z12_lists_tell_what_loaded_models_can_do() {
+    let demo = example::root().join("examples/demo-model/model");
+    let embeds = format!("[[models]]\nname = \"embeds\"\npath = {demo:?}\npooling = \"last\"\n");
+    let remote = "[[models]]\nname = \"remote\"\n[models.upstream]\nurls = [\"http://127.0.0.1:9/v1\"]\n\
+                  model = \"m\"\nhealth_check = \"config-only\"\n";
+    let says = "default = \"Hello.\"";
+    let config = scripted("chats", says, "")
+        + &scripted("rests", says, "enabled = false")
+        + &embeds
+        + remote;
+    let managed = Managed::start(&config);
+    let list = managed.server.get("/v1/models").ok();
+    let rows = list["data"].as_array().expect("models");
+    let row = |name: &str| rows.iter().find(|row| row["id"] == name).expect("a row");
+    for (name, capabilities, modalities, multi_turn) in [
+        ("chats", json!(["generate"]), json!(["text"]), json!(true)),
+        ("embeds", json!(["embed"]), json!(["text"]), json!(false)),
+        (
+            "remote",
+            json!(["generate"]),
+            json!(["text", "image", "audio"]),
+            json!(true),
+        ),
+        ("rests", Value::Null, Value::Null, Value::Null),
+    ] {
+        let (listed, features) = (row(name), &row(name)["features"]);
+        assert_eq!(listed["capabilities"], capabilities, "{name}");
+        assert_eq!(features["modalities"], modalities, "{name}");
+        assert_eq!(features["multi_turn"], multi_turn, "{name}");
+        // The admin side says the same, and so does the model by itself.
+        assert_eq!(&managed.row(name)["features"], features, "{name}");
+        let alone = managed.server.get(&format!("/v1/models/{name}")).ok();
+        assert_eq!(&alone["features"], features, "{name}");
+    }
 }

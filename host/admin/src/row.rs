@@ -1,9 +1,7 @@
 //! A model as the admin API shows it.
 
 use mortise_models::lifecycle::{KvTypeName, LoadOverrides, ModelStatus, Override};
-use mortise_models::{
-    Capability, ModelConfig, ModelEngine, Quantize, Rendering, RequestDefaults, ScriptKind,
-};
+use mortise_models::{ModelConfig, ModelEngine, Quantize, RequestDefaults};
 use serde_json::{Map, Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -52,7 +50,7 @@ pub(crate) fn row(model: &ModelStatus) -> Value {
             let capabilities = model.capabilities().into_iter();
             capabilities.map(|capability| capability.name()).collect::<Vec<_>>()
         }),
-        "features": model.loaded.as_ref().map(|model| features(config, &model.capabilities())),
+        "features": model.loaded.as_ref().map(|model| listing.features(&model.capabilities())),
         "definition": definition(config),
         "load_override": model.overrides.as_ref().map(overrides),
         "load_constraints": constraints(config),
@@ -67,33 +65,6 @@ fn target(config: &ModelConfig) -> Option<usize> {
         Some(upstream) => Some(upstream.max_requests),
         None => config.engine.max_sequences,
     }
-}
-
-/// Inputs and outputs of a loaded model, in the words of a form.
-fn features(config: &ModelConfig, capabilities: &[Capability]) -> Value {
-    let child = config.child.as_ref().map(|child| &child.upstream);
-    let elsewhere = config.upstream.as_ref().or(child);
-    let passed = elsewhere.is_some_and(|upstream| upstream.rendering == Rendering::Upstream);
-    let says = config.script.as_ref();
-    let says = says.is_some_and(|script| script.kind == ScriptKind::Conversation);
-    let generates = capabilities.contains(&Capability::Generate);
-    let (modalities, formats): (&[&str], &[&str]) = match (generates, passed, says) {
-        (false, _, _) => (&["text"], &[]),
-        (true, true, _) => (&["text", "image"], &["text", "json_object", "json_schema"]),
-        (true, false, true) => (&["text"], &["text"]),
-        (true, false, false) => (&["text"], &["text", "json_object", "json_schema"]),
-    };
-    let modes: &[&str] = match generates && !says {
-        true => &["default", "enabled", "disabled"],
-        false => &[],
-    };
-    json!({
-        "modalities": modalities,
-        "file_inputs": [],
-        "multi_turn": generates,
-        "thinking_modes": modes,
-        "response_formats": formats,
-    })
 }
 
 /// Settings of a load that go well together, each with what it gives and costs.

@@ -15,6 +15,7 @@ mod digest;
 mod discovery;
 mod download;
 mod embedding_runtime;
+mod features;
 mod files;
 pub mod lifecycle;
 pub mod limits;
@@ -61,6 +62,7 @@ pub use digest::check_pin;
 pub use discovery::{DiscoveryConfig, Scan, Skipped};
 pub use download::download;
 pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
+pub use features::{Conversations, Features};
 pub use files::{EmbeddedFiles, FetchModel, ModelFiles, ModelSource};
 pub use local_loader::LocalLoader;
 pub use model::{

@@ -13,6 +13,7 @@ use crate::config::ModelConfig;
 use crate::conversation::TemplateArguments;
 use crate::conversation_runtime::ConversationRuntime;
 use crate::embedding_runtime::{EmbeddingFuture, EmbeddingRuntime};
+use crate::features::{Conversations, Features};
 use crate::text_reranker::TextReranker;
 use crate::token_runtime::TokenRuntime;
 use crate::vector_cache::{TextKey, VectorCache};
@@ -34,6 +35,8 @@ pub struct Listing {
     pub deprecation_date: Option<String>,
     /// Adapters that the configuration names.
     pub adapters: Vec<String>,
+    /// Who makes prompts of its conversations.
+    pub conversations: Conversations,
 }
 
 impl Listing {
@@ -49,7 +52,13 @@ impl Listing {
             hidden: lifecycle.hidden,
             deprecation_date: lifecycle.deprecation_date.clone(),
             adapters: config.loras.iter().map(|lora| lora.name.clone()).collect(),
+            conversations: Conversations::of(config),
         }
+    }
+
+    /// Inputs and outputs of the model, once it is loaded with these capabilities.
+    pub fn features(&self, capabilities: &[Capability]) -> Features {
+        Features::of(self.conversations, capabilities)
     }
 }
 

@@ -7,7 +7,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use mortise_http::{Context, Problem, append_headers, json_response};
-use mortise_service::{ADAPTER_SEPARATOR, ServedModel, adapted_name};
+use mortise_service::{ADAPTER_SEPARATOR, Capability, ServedModel, adapted_name};
 use serde_json::{Value, json};
 
 use super::{MODEL, MODELS};
@@ -118,6 +118,9 @@ fn adapter_body(served: &ServedModel, adapter: &str) -> Value {
 /// A model under one of its names.
 fn model_body(id: &str, served: &ServedModel) -> Value {
     let (listing, model) = (&served.listing, served.loaded.as_ref());
+    let capabilities = model.map(|loaded| loaded.model.capabilities());
+    let features = capabilities.as_deref().map(|all| listing.features(all));
+    let names = |all: &[Capability]| all.iter().map(|one| one.name()).collect::<Vec<_>>();
     let mut body = json!({
         "id": id,
         "object": "model",
@@ -126,6 +129,8 @@ fn model_body(id: &str, served: &ServedModel) -> Value {
         "aliases": listing.aliases,
         "max_model_len": model.and_then(|loaded| loaded.model.context_length()),
         "loaded": model.is_some(),
+        "capabilities": capabilities.as_deref().map(names),
+        "features": features,
     });
     if let Some(date) = &listing.deprecation_date {
         body["deprecation_date"] = Value::from(date.as_str());

@@ -187,6 +187,16 @@ type Model = {
   aliases: string[];
   max_model_len: integer | null;
   loaded: boolean;
+  /** `generate`, `embed`, `rerank`: what it can do, once it is loaded. */
+  capabilities: string[] | null;
+  /** Inputs and outputs, once it is loaded. */
+  features: {
+    modalities: string[];
+    file_inputs: string[];
+    multi_turn: boolean;
+    thinking_modes: string[];
+    response_formats: string[];
+  } | null;
   deprecation_date?: string;
   /** The model that an adapter belongs to. */
   parent?: string;
