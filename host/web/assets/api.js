@@ -35,10 +35,16 @@ async function send(path, body, signal) {
   throw new Refused(response.status, told?.error);
 }
 
-/** The models that the caller may use. */
+/** True if a model answers conversations. What one that is not loaded can do is not known yet. */
+const generates = ({ capabilities }) => !Array.isArray(capabilities) || capabilities.includes("generate");
+
+/** Kinds of content that a model takes; `undefined` if that is not known. */
+const modalitiesOf = ({ features }) => (Array.isArray(features?.modalities) ? features.modalities.map(String) : undefined);
+
+/** The models that the caller may use and that generate. */
 export async function models() {
   const list = await (await send("v1/models")).json();
-  return list.data.map((model) => ({ id: String(model.id), loaded: model.loaded !== false }));
+  return list.data.filter(generates).map((model) => ({ id: String(model.id), loaded: model.loaded !== false, modalities: modalitiesOf(model) }));
 }
 
 /** The version of the server. */

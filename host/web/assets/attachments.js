@@ -59,34 +59,37 @@ export function filesView(files, remove) {
   return el("ul", { class: "files", "aria-label": "Files" }, ...views);
 }
 
-/** Files that go with the next message, shown in `place`. */
+/** Files that go with the next message, shown in `place`. `hint` says what is to be known of them. */
 export class Pending {
   #place;
+  #hint;
   files = [];
 
-  constructor(place) {
+  constructor(place, hint) {
     this.#place = place;
+    this.#hint = hint;
   }
 
   async add(files) {
     if (this.files.length + files.length > MOST_FILES) throw new Error(`a message may have ${MOST_FILES} files`);
     this.files.push(...(await Promise.all(files.map(read))));
-    this.#show();
+    this.show();
   }
 
   /** The files, which are no longer pending. */
   take() {
     const files = this.files;
     this.files = [];
-    this.#show();
+    this.show();
     return files;
   }
 
-  #show() {
+  show() {
     const view = filesView(this.files, (at) => {
       this.files.splice(at, 1);
-      this.#show();
+      this.show();
     });
-    this.#place.replaceChildren(...(this.files.length ? [view] : []));
+    const hint = this.files.length > 0 && this.#hint(this.files);
+    this.#place.replaceChildren(...(this.files.length ? [view] : []), ...(hint ? [el("p", { class: "hint" }, hint)] : []));
   }
 }

@@ -18,7 +18,8 @@ const number = (value) => (Number.isFinite(value) ? value : undefined);
 
 /** Settings as they are typed. An empty one is not sent. */
 export const SETTINGS = [
-  "system", "temperature", "top_p", "max_tokens", "seed", "stop", "effort", "tools", "server_tools", "schema", "stores",
+  "system", "temperature", "top_p", "max_tokens", "seed", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "stop", "effort",
+  "tools", "server_tools", "schema", "stores",
 ];
 
 function settingsOf(value) {
@@ -26,6 +27,9 @@ function settingsOf(value) {
   for (const name of SETTINGS) settings[name] = text(value?.[name]);
   return settings;
 }
+
+/** What an answer was asked with. */
+const askOf = (value) => ({ model: text(value?.model), settings: settingsOf(value?.settings) });
 
 const callOf = (call) => ({
   id: text(call?.id),
@@ -41,7 +45,8 @@ const fileOf = (value) => ({
   data: text(value?.data).startsWith("data:") ? value.data : "",
 });
 
-function messageOf(value) {
+/** A message. Answers name what they were asked with by its place in `asks`; those of earlier versions name nothing. */
+function messageOf(value, asks) {
   const content = text(value?.content);
   if (value?.role === "user") return { role: "user", content, files: list(value.files, 16).map(fileOf).filter(({ type }) => /^(image|audio)\//.test(type)) };
   if (value?.role === "tool") return { role: "tool", content, call: text(value.call) };
@@ -65,23 +70,30 @@ function messageOf(value) {
     usage,
     first: number(value.first),
     total: number(value.total),
+    asked: Number.isInteger(value.asked) ? asks[value.asked] : undefined,
   };
 }
 
-const threadOf = (value) => ({
+const threadOf = (value, asks) => ({
   model: text(value?.model),
-  messages: list(value?.messages).map(messageOf).filter(Boolean),
+  messages: list(value?.messages).map((message) => messageOf(message, asks)).filter(Boolean),
 });
 
+/** An id that no other conversation has. `crypto.randomUUID` is missing over plain http from another machine. */
+const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+
 function chatOf(value) {
-  const threads = list(value?.threads, 2).map(threadOf);
+  const asks = list(value?.asks).map(askOf);
+  const threads = list(value?.threads, 2).map((thread) => threadOf(thread, asks));
   if (!threads.length) return undefined;
   return {
-    id: crypto.randomUUID(),
+    id: newId(),
     title: text(value.title).slice(0, 80),
     changed: number(value.changed) ?? Date.now(),
     settings: settingsOf(value.settings),
     threads,
+    // A second column that was closed.
+    aside: value.aside ? threadOf(value.aside, asks) : undefined,
   };
 }
 
@@ -110,26 +122,46 @@ function parsed(json) {
 }
 
 /** What is kept of a conversation: probabilities of tokens are too large, and so are files beyond a bound. */
-function kept({ title, changed, settings, threads }, most = Infinity) {
+function kept({ title, changed, settings, threads, aside }, most = Infinity) {
   const letters = (message) => (message.files ?? []).reduce((all, { data }) => all + data.length, 0);
-  const all = threads.flatMap(({ messages }) => messages).reduce((sum, message) => sum + letters(message), 0);
+  const all = [...threads, aside].flatMap((thread) => thread?.messages ?? []).reduce((sum, message) => sum + letters(message), 0);
   const without = (file) => ({ ...file, data: "" });
-  const messageKept = ({ tokens, ...rest }) => (rest.files?.length && all > most ? { ...rest, files: rest.files.map(without) } : rest);
-  return { title, changed, settings, threads: threads.map(({ model, messages }) => ({ model, messages: messages.map(messageKept) })) };
+  // Many answers are asked with the same settings, which are kept once.
+  const places = new Map();
+  const placeOf = (asked) => {
+    const json = JSON.stringify(asked);
+    if (!places.has(json)) places.set(json, places.size);
+    return places.get(json);
+  };
+  const messageKept = ({ tokens, asked, ...rest }) => ({
+    ...rest,
+    ...(rest.files?.length && all > most && { files: rest.files.map(without) }),
+    ...(asked && { asked: placeOf(asked) }),
+  });
+  const threadKept = ({ model, messages }) => ({ model, messages: messages.map(messageKept) });
+  const both = { threads: threads.map(threadKept), ...(aside && { aside: threadKept(aside) }) };
+  return { title, changed, settings, ...both, asks: [...places.keys()].map((json) => JSON.parse(json)) };
 }
 
-/** Keep a conversation. Where the browser has no room, the oldest others give way. */
+/** Keep a conversation that has changed. */
 export function keep(chat) {
   chat.changed = Date.now();
+  return put(chat);
+}
+
+/** Keep a conversation as it is. Where the browser has no room, the oldest others give way. */
+export function put(chat) {
   const json = JSON.stringify(kept(chat, FILES_KEPT));
-  const others = allChats().filter((other) => other.id !== chat.id);
-  others.splice(MOST - 1).forEach((other) => forget(other.id));
+  let others;
+  const read = () => (others ??= allChats().filter((other) => other.id !== chat.id));
+  const names = Object.keys(localStorage).filter((name) => name.startsWith(PREFIX) && name !== PREFIX + chat.id);
+  if (names.length >= MOST) read().splice(MOST - 1).forEach((other) => forget(other.id));
   for (;;) {
     try {
       localStorage.setItem(PREFIX + chat.id, json);
       return true;
     } catch {
-      const oldest = others.pop();
+      const oldest = read().pop();
       if (!oldest) return false;
       forget(oldest.id);
     }

@@ -8,7 +8,7 @@ import { fill, newAnswer, requestOf, searchIn } from "./turns.js";
 /** Distance from the end, in pixels, within which the end is followed. */
 const NEAR = 80;
 
-/** A column. `hooks` are `settings()`, `changed()`, `failed(message)` and `inspect(request, searches)`. */
+/** A column. `hooks` are `settings()`, `changed()`, `failed(message)` and `inspect(request, about)`. */
 export class Column {
   #hooks;
   #list = el("div", { class: "messages", role: "log", "aria-live": "off" });
@@ -82,14 +82,18 @@ export class Column {
     return this.#go([...this.thread.messages.slice(0, at), { role: "user", content: text, files }]);
   }
 
-  /** What would be asked for the message at this place, or for the next one. */
-  request(at = this.thread.messages.length) {
-    return requestOf({ ...this.thread, messages: this.thread.messages.slice(0, at) }, this.#hooks.settings());
+  /** What would be asked for the next message. */
+  request() {
+    return requestOf(this.thread, this.#hooks.settings());
   }
 
+  /** Show the prompt of an answer, by the model and the settings that it was asked with. */
   #inspect(at) {
+    const { asked } = this.thread.messages[at];
+    const { model, settings } = asked ?? { model: this.thread.model, settings: this.#hooks.settings() };
     try {
-      this.#hooks.inspect(this.request(at), storesOf(this.#hooks.settings()).length > 0);
+      const request = requestOf({ model, messages: this.thread.messages.slice(0, at) }, settings);
+      this.#hooks.inspect(request, { searches: storesOf(settings).length > 0, unknown: !asked });
     } catch (error) {
       this.#hooks.failed(error.message);
     }
@@ -107,7 +111,7 @@ export class Column {
       return;
     }
     const search = searchIn(storesOf(settings), [...messages]);
-    const answer = newAnswer(settings);
+    const answer = newAnswer(this.thread.model, settings);
     this.thread.messages = messages;
     this.draw();
     messages.push(answer);

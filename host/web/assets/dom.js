@@ -39,11 +39,64 @@ export function pretty(text) {
   }
 }
 
-/** Say something in the corner, and to screen readers. Errors stay longer. */
-export function notify(text, kind = "info") {
-  const note = el("div", { class: `note ${kind}` }, text);
+/**
+ * Say something in the corner, and to screen readers. Errors stay longer, and so does what offers an action: a `label`, and `act` for its
+ * button. A note that is pointed at or has the focus stays.
+ */
+export function notify(text, kind = "info", { label, act } = {}) {
+  const button = act && el("button", { type: "button", onclick: () => (note.remove(), act()) }, label);
+  const note = el("div", { class: `note ${kind}` }, el("span", {}, text), button);
   byId("notes").append(note);
-  setTimeout(() => note.remove(), kind === "error" ? 8000 : 3000);
+  const pause = kind === "error" || act ? 8000 : 3000;
+  const end = () => (note.matches(":hover, :focus-within") ? setTimeout(end, pause) : note.remove());
+  setTimeout(end, pause);
+}
+
+/** Put a text on the clipboard, and say whether that went well. */
+export async function copyText(text) {
+  if (await copied(text)) notify("Copied");
+  else notify("The browser does not let this page copy. Select the text and copy it with the keyboard.", "error");
+}
+
+/** Over plain http from another machine a page has no clipboard: there, a selection is copied. */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copiedSelection(text);
+  }
+}
+
+function copiedSelection(text) {
+  const focused = document.activeElement;
+  const field = el("textarea", { class: "unseen", value: text, readOnly: true, "aria-hidden": "true" });
+  document.body.append(field);
+  field.select();
+  try {
+    return document.execCommand("copy");
+  } catch {
+    return false;
+  } finally {
+    field.remove();
+    focused?.focus({ preventScroll: true });
+  }
+}
+
+/** Work that is done when its calls have paused for some milliseconds (`soon`), or at once if it is due (`now`). */
+export function paused(work, pause) {
+  let timer;
+  const now = () => {
+    if (timer === undefined) return;
+    clearTimeout(timer);
+    timer = undefined;
+    work();
+  };
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(now, pause);
+  };
+  return { soon, now };
 }
 
 /** Tell screen readers only. */

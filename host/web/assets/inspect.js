@@ -6,8 +6,11 @@ import { byId, el } from "./dom.js";
 /** Kinds of control tokens that are looked up. */
 const CANDIDATES = 48;
 
-/** Show the prompt of a request, which the server adds to where it searches in documents. */
-export async function inspect(request, searches = false) {
+/**
+ * Show the prompt of a request. The server adds to it where it searches in documents (`searches`). `unknown` is true where nothing was kept of what
+ * an answer was asked with.
+ */
+export async function inspect(request, { searches = false, unknown = false } = {}) {
   const dialog = byId("inspect");
   const body = byId("inspect-body");
   body.replaceChildren(el("p", {}, "Rendering…"));
@@ -16,8 +19,12 @@ export async function inspect(request, searches = false) {
   try {
     const [prompt, tokens] = await Promise.all([rendered(request), tokenized(request)]);
     const special = await specials(request.model, tokens);
-    const more = searches && el("p", { class: "hint" }, "The tool that searches in documents and what it found come from the server, and are not shown here.");
-    body.replaceChildren(...[facts(prompt), more, view(tokens, special)].filter(Boolean));
+    const hints = [
+      unknown && "The model and the settings of this answer were not kept: this is the prompt by the present ones.",
+      searches && "The tool that searches in documents and what it found come from the server, and are not shown here.",
+    ];
+    const told = hints.filter(Boolean).map((hint) => el("p", { class: "hint" }, hint));
+    body.replaceChildren(facts(prompt), ...told, view(tokens, special));
   } catch (error) {
     body.replaceChildren(el("p", { class: "problem error", role: "alert" }, error.message));
   }

@@ -1,21 +1,36 @@
 // The page: conversations at the side, one or two columns of messages, and what the user types.
 
 import { models, version } from "./api.js";
-import { allChats, exported, forget, imported, keep, newChat } from "./chats.js";
+import { allChats, exported, forget, imported, keep, newChat, put } from "./chats.js";
 import { Pending, isAttachment } from "./attachments.js";
 import { Column } from "./columns.js";
 import { addDocuments, listStores, storesOf } from "./documents.js";
-import { byId, download, el, iconButton, notify } from "./dom.js";
+import { byId, download, el, iconButton, notify, paused } from "./dom.js";
 import { inspect } from "./inspect.js";
 import { showSettings, watchKey, watchSettings } from "./settings.js";
 
 const NARROW = matchMedia("(max-width: 60rem)");
 const SUGGESTIONS = ["What is mortise?", "What is 27 + 48?", "My name is Ada. What is my name?"];
 
+/** Milliseconds without a keystroke after which settings are kept. */
+const PAUSE = 400;
+
 let known = [];
 let chat;
 let columns = [];
-const pending = new Pending(byId("pending"));
+const pending = new Pending(byId("pending"), untaken);
+const settings = paused(() => save(), PAUSE);
+
+/** What the models do not take of the files that go with the next message, as far as that is known. */
+function untaken(files) {
+  const kinds = [...new Set(files.map(({ type }) => type.split("/")[0]))];
+  const told = chat.threads.flatMap(({ model }) => {
+    const taken = known.find(({ id }) => id === model)?.modalities;
+    const not = taken && kinds.filter((kind) => !taken.includes(kind));
+    return not?.length ? [`${model} takes ${not.map((kind) => (kind === "image" ? "no images" : "no recordings")).join(" and ")}.`] : [];
+  });
+  return [...new Set(told)].join(" ");
+}
 
 /** What the columns of a conversation ask for. It may no longer be the one that is shown when an answer ends. */
 const hooksOf = (of) => ({
@@ -50,30 +65,45 @@ function listChats() {
   const rows = allChats().map((other) => {
     const open = el("button", { type: "button", class: "chat", onclick: () => show(other) }, other.title || "Untitled");
     if (other.id === chat?.id) open.setAttribute("aria-current", "true");
-    const remove = iconButton(`Delete “${other.title}”`, "trash", () => removeChat(other.id));
+    const remove = iconButton(`Delete “${other.title}”`, "trash", () => removeChat(other));
     const save = iconButton(`Export “${other.title}”`, "save", () => download("mortise-conversation.json", exported([other])));
     return el("li", {}, open, save, remove);
   });
   byId("chats").replaceChildren(...rows);
 }
 
-function removeChat(id) {
-  forget(id);
-  if (chat.id === id) {
-    chat.removed = true;
-    begin();
-  }
+/** Delete a conversation, which can be taken back for some seconds. */
+function removeChat(listed) {
+  settings.now();
+  const shown = chat.id === listed.id;
+  const gone = shown ? chat : listed;
+  forget(gone.id);
+  gone.removed = true;
+  if (shown) begin();
   listChats();
+  const back = () => {
+    gone.removed = false;
+    put(gone);
+    // What was begun meanwhile stays where it is.
+    if (shown && !chat.threads[0].messages.length) show(gone);
+    else listChats();
+  };
+  notify(`“${gone.title || "Untitled"}” was deleted.`, "info", { label: "Undo", act: back });
+}
+
+/** A model that is gone cannot answer; what it has said stays. */
+function settle() {
+  for (const thread of chat.threads) {
+    if (!known.some(({ id }) => id === thread.model)) thread.model = known[0]?.id ?? thread.model;
+  }
 }
 
 /** Show a conversation. */
 function show(shown) {
+  settings.now();
   columns.forEach((column) => column.stop());
   chat = shown;
-  for (const thread of chat.threads) {
-    // A model that is gone cannot answer; what it has said stays.
-    if (!known.some(({ id }) => id === thread.model)) thread.model = known[0]?.id ?? thread.model;
-  }
+  settle();
   showSettings(chat.settings);
   drawColumns();
   listChats();
@@ -92,19 +122,48 @@ function drawColumns() {
   columns = chat.threads.map((thread, at) => new Column(thread, hooks, labels[at]));
   byId("columns").replaceChildren(...columns.map((column) => column.element));
   columns.forEach((column) => (column.element.scrollTop = column.element.scrollHeight));
-  chat.threads.forEach((thread, at) => (byId(`model-${at}`).value = thread.model));
+  chooseModels();
   byId("model-1").hidden = chat.threads.length < 2;
   byId("compare").setAttribute("aria-pressed", String(chat.threads.length > 1));
   byId("send").hidden = false;
   byId("stop").hidden = true;
 }
 
+/** Show the models of the columns in the lists. */
+function chooseModels() {
+  chat.threads.forEach((thread, at) => (byId(`model-${at}`).value = thread.model));
+  pending.show();
+}
+
 /** A second model sees what the first has seen, and goes its own way from there. */
+function beside({ model, messages }) {
+  const other = known.find(({ id }) => id !== model)?.id ?? model;
+  return { model: other, messages: structuredClone(messages) };
+}
+
+/** True if a column has something that another one has not seen. */
+const hasOwn = ({ messages }, other) => messages.some((message, at) => JSON.stringify(message) !== JSON.stringify(other.messages[at]));
+
+/** Open a second column, or close it. One that is closed with answers of its own is kept, and comes back as it was. */
 function compare() {
   columns.forEach((column) => column.stop());
-  const [{ model, messages }] = chat.threads;
-  const other = known.find(({ id }) => id !== model)?.id ?? model;
-  chat.threads = chat.threads.length > 1 ? chat.threads.slice(0, 1) : [chat.threads[0], { model: other, messages: structuredClone(messages) }];
+  const { threads, aside } = chat;
+  const [first, second] = threads;
+  chat.threads = second ? [first] : [first, aside ?? beside(first)];
+  chat.aside = second && hasOwn(second, first) ? second : undefined;
+  settle();
+  drawColumns();
+  save();
+  if (chat.aside) notify("The second column is kept: the same button brings it back.");
+  if (aside && !second) notify("The second column is as it was left.", "info", { label: "Begin it anew", act: () => beginBeside(chat) });
+}
+
+/** The second column begins again with what the first has seen. */
+function beginBeside(of) {
+  if (chat !== of || of.threads.length < 2) return;
+  columns.forEach((column) => column.stop());
+  const [first] = of.threads;
+  of.threads = [first, beside(first)];
   drawColumns();
   save();
 }
@@ -122,7 +181,7 @@ function send(text) {
     return;
   }
   // What was wrong before is mended.
-  byId("notes").replaceChildren();
+  byId("notes").querySelectorAll(".error").forEach((note) => note.remove());
   const files = pending.take();
   columns.forEach((column) => column.send(text, files));
   byId("prompt").value = "";
@@ -159,7 +218,7 @@ function look() {
     if (pending.files.length) throw new Error("Send the files first: then the eye below the answer shows what the model saw.");
     if (typed) request.messages.push({ role: "user", content: typed });
     if (!request.messages.length) throw new Error("There is no message yet.");
-    inspect(request, storesOf(chat.settings).length > 0);
+    inspect(request, { searches: storesOf(chat.settings).length > 0 });
   } catch (error) {
     notify(error.message, "error");
   }
@@ -173,6 +232,20 @@ async function listModels() {
     notify(error.status === 401 ? "The server asks for an API key: it is at the end of the settings." : error.message, "error");
     if (error.status === 401) fold("settings", false);
   }
+  offerModels();
+}
+
+/** Read the models again: one may have been loaded elsewhere. */
+async function refreshModels() {
+  const now = await models().catch(() => known);
+  if (JSON.stringify(now) === JSON.stringify(known)) return;
+  known = now;
+  offerModels();
+  settle();
+  chooseModels();
+}
+
+function offerModels() {
   for (const at of [0, 1]) {
     const options = known.map(({ id, loaded }) => el("option", { value: id }, loaded ? id : `${id} (not loaded)`));
     byId(`model-${at}`).replaceChildren(...options);
@@ -232,6 +305,7 @@ function watchButtons() {
   for (const at of [0, 1]) {
     byId(`model-${at}`).addEventListener("change", ({ target }) => {
       chat.threads[at].model = target.value;
+      pending.show();
       save();
     });
   }
@@ -266,7 +340,9 @@ function watchButtons() {
 
 watchKeys();
 watchButtons();
-watchSettings(() => chat.settings, () => save());
+watchSettings(() => chat.settings, settings.soon);
+addEventListener("pagehide", settings.now);
+addEventListener("focus", refreshModels);
 watchKey(async () => {
   await listModels();
   show(chat);

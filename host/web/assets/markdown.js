@@ -1,7 +1,7 @@
 // The Markdown that models write, as elements. It grows with a text that is streamed: finished blocks stay as they
 // are, and only the last one is made again. Markup in the text is text; images are links, so nothing is loaded.
 
-import { el } from "./dom.js";
+import { copyText, el } from "./dom.js";
 
 /** Characters of a block beyond which it is plain text: what is read at each frame has a bound. */
 const BLOCK = 20_000;
@@ -112,7 +112,7 @@ function code(lines, at, [, fence, language]) {
   let end = at + 1;
   while (end < lines.length && !closes(lines[end], fence)) end += 1;
   const text = lines.slice(at + 1, end).join("\n");
-  const copy = el("button", { type: "button", class: "copy", onclick: () => navigator.clipboard.writeText(text) }, "Copy");
+  const copy = el("button", { type: "button", class: "copy", onclick: () => copyText(text) }, "Copy");
   const head = el("div", { class: "code-head" }, el("span", {}, language || "code"), copy);
   // Keyboards scroll what they can reach.
   const body = el("pre", { tabIndex: 0 }, el("code", {}, text));

@@ -1,6 +1,6 @@
 // Messages as they are shown.
 
-import { button, el, iconButton, notify, pretty } from "./dom.js";
+import { button, copyText, el, iconButton, pretty } from "./dom.js";
 import { filesView } from "./attachments.js";
 import { Markdown } from "./markdown.js";
 import { Citations, Searches } from "./sources.js";
@@ -95,13 +95,12 @@ export class AnswerView {
   #footer() {
     const { error, finish, content } = this.#answer;
     const told = error || FINISHES[finish];
-    const copy = () => navigator.clipboard.writeText(content).then(() => notify("Copied"));
     return [
       told && el("p", { class: error ? "problem error" : "problem", role: error ? "alert" : undefined }, told),
       el(
         "div",
         { class: "actions" },
-        iconButton("Copy the answer", "copy-icon", copy),
+        iconButton("Copy the answer", "copy-icon", () => copyText(content)),
         iconButton("Regenerate", "retry", this.#act.regenerate),
         iconButton("What the model saw", "eye", this.#act.inspect),
         el("span", { class: "numbers" }, numbers(this.#answer)),
@@ -110,15 +109,16 @@ export class AnswerView {
   }
 }
 
-/** `12 + 80 tokens · 41 tokens/s · first after 90 ms` */
-function numbers({ usage, first, total }) {
-  if (!usage) return "";
+/** `name of the model · 12 + 80 tokens · 41 tokens/s · first after 90 ms` */
+function numbers({ asked, usage, first, total }) {
+  const model = asked?.model ?? "";
+  if (!usage) return model;
   const cached = usage.cached ? ` (${usage.cached} cached)` : "";
   const parts = [`${usage.prompt}${cached} + ${usage.completion} tokens`];
   const seconds = (total - first) / 1000;
   if (usage.completion > 1 && seconds > 0.001) parts.push(`${((usage.completion - 1) / seconds).toFixed(1)} tokens/s`);
   if (first !== undefined) parts.push(`first after ${Math.round(first)} ms`);
-  return parts.join(" · ");
+  return [model, ...parts].filter(Boolean).join(" · ");
 }
 
 /** Reasoning, folded. */

@@ -6,6 +6,9 @@ import { respond } from "./api.js";
 /** Results of a search that the model is given at most. */
 const RESULTS = 8;
 
+/** Fields of both routes. */
+const SAME = ["temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "seed", "stop", "server_tools"];
+
 const textOf = (text) => ({ type: "input_text", text });
 
 function inputPart(file) {
@@ -31,7 +34,7 @@ function items(message) {
 
 /** The request of a chat as one that searches in collections. */
 function bodyOf(chat, stores, messages) {
-  const { model, temperature, top_p, max_tokens, seed, stop, reasoning_effort: effort, tools, server_tools, response_format: format, logprobs, top_logprobs } = chat;
+  const { model, max_tokens, reasoning_effort: effort, tools, response_format: format, logprobs, top_logprobs } = chat;
   const [first] = chat.messages;
   return {
     model,
@@ -41,7 +44,7 @@ function bodyOf(chat, stores, messages) {
     ...(effort && { reasoning: { effort } }),
     ...(format && { text: { format: { type: "json_schema", ...format.json_schema } } }),
     ...(logprobs && { top_logprobs }),
-    ...Object.fromEntries(Object.entries({ temperature, top_p, seed, stop, server_tools }).filter(([, value]) => value !== undefined)),
+    ...Object.fromEntries(SAME.filter((name) => chat[name] !== undefined).map((name) => [name, chat[name]])),
     include: ["file_search_call.results", ...(logprobs ? ["message.output_text.logprobs"] : [])],
     tools: [...(tools ?? []).map(({ function: declared }) => ({ type: "function", ...declared })), { type: "file_search", vector_store_ids: stores, max_num_results: RESULTS }],
     store: false,

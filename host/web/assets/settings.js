@@ -7,7 +7,12 @@ import { byId, el } from "./dom.js";
 import { fieldsOf } from "./turns.js";
 
 /** Marks of what is set, beside the titles of folded groups. */
-const GROUPS = { "group-tools": ["tools", "server_tools"], "group-schema": ["schema"], "group-stores": ["stores"] };
+const GROUPS = {
+  "group-sampling": ["top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"],
+  "group-tools": ["tools", "server_tools"],
+  "group-schema": ["schema"],
+  "group-stores": ["stores"],
+};
 
 const fieldOf = (name) => byId(`set-${name}`);
 

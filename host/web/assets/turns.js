@@ -6,8 +6,18 @@ import { searched } from "./responses.js";
 import { citationOf, searchOf } from "./sources.js";
 
 /** Numbers of the settings: the field and its bounds. */
-const NUMBERS = { temperature: [0, 2], top_p: [0, 1], max_tokens: [1, 1e6], seed: [-(2 ** 53), 2 ** 53] };
-const WHOLE = ["max_tokens", "seed"];
+const NUMBERS = {
+  temperature: [0, 2],
+  top_p: [0, 1],
+  max_tokens: [1, 1e6],
+  seed: [-(2 ** 53), 2 ** 53],
+  top_k: [0, 1e6],
+  min_p: [0, 1],
+  frequency_penalty: [-2, 2],
+  presence_penalty: [-2, 2],
+  repetition_penalty: [0.01, 4],
+};
+const WHOLE = ["max_tokens", "seed", "top_k"];
 /** Milliseconds for which chunks are read in one go. */
 const SMOOTH = 8;
 /** Alternatives of each token that are asked for. */
@@ -100,8 +110,8 @@ export function requestOf({ model, messages }, settings) {
 /** What an answer searches in, beside its request: collections, and the messages with their searches. */
 export const searchIn = (stores, messages) => (stores.length ? { stores, messages: messages.filter(says) } : undefined);
 
-/** An empty answer. */
-export const newAnswer = (settings) => ({
+/** An empty answer, with what it is asked with. */
+export const newAnswer = (model, settings) => ({
   role: "assistant",
   content: "",
   reasoning: "",
@@ -113,6 +123,7 @@ export const newAnswer = (settings) => ({
   finish: "",
   error: "",
   schema: settings.schema.trim(),
+  asked: { model, settings: { ...settings } },
 });
 
 /** Fill an answer from a stream, which searches where `search` is given; `changed` is called after each chunk. */

@@ -110,16 +110,26 @@ test("what a hostile server writes into any field stays text", async () => {
 
 test("a file of conversations brings nothing but texts", async () => {
   const { page, close } = await open(SCRIPTED);
-  const messages = CORPUS.flatMap((text) => [
+  const messages = CORPUS.flatMap((text, at) => [
     { role: "user", content: text, files: [{ name: text, type: `image/${text}`, data: `data:${text}` }, { name: text, type: text, data: text }] },
-    { role: "assistant", content: text, reasoning: text, searches: [{ query: text, results: [{ filename: text, text }] }], citations: [{ filename: text }], calls: [{ id: text, name: text, arguments: text }], ran: [{ id: 1, name: text, arguments: text, outcome: text, output: text }], finish: text, error: text, schema: "" },
+    { role: "assistant", content: text, reasoning: text, searches: [{ query: text, results: [{ filename: text, text }] }], citations: [{ filename: text }], calls: [{ id: text, name: text, arguments: text }], ran: [{ id: 1, name: text, arguments: text, outcome: text, output: text }], finish: text, error: text, schema: "", asked: at },
     { role: "tool", call: text, content: text },
   ]);
-  const chats = [{ title: CORPUS[0], settings: { system: CORPUS[1], __proto__: 1 }, threads: [{ model: CORPUS[2], messages }] }];
+  const asks = CORPUS.map((text) => ({ model: text, settings: { system: text, [text]: text } }));
+  const threads = [{ model: CORPUS[2], messages }];
+  const chats = [{ title: CORPUS[0], settings: { system: CORPUS[1], __proto__: 1 }, threads, aside: threads[0], asks }];
   const buffer = Buffer.from(JSON.stringify({ mortise: "conversations", version: 1, chats }));
   await page.setInputFiles("#file", { name: "c.json", mimeType: "application/json", buffer });
   await page.locator(".message").nth(2 * CORPUS.length - 1).waitFor();
+  assert.deepEqual(await page.locator(".numbers").allTextContents(), CORPUS);
   await harmless(page, "a file");
+  await page.click("#compare");
+  assert.equal(await page.locator(".message").count(), 4 * CORPUS.length);
+  await harmless(page, "a column of a file");
+  await page.locator(".chat").first().hover();
+  await page.getByRole("button", { name: /^Delete/ }).first().click();
+  await page.getByRole("button", { name: "Undo" }).waitFor();
+  await harmless(page, "a deletion");
   await close();
 });
 
