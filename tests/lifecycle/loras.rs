@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::client::{Request, Response};
 use crate::support::example;
 use crate::support::gguf_file::{F32, GgufFile, f32, text};
-use crate::{Managed, code, scripted};
+use crate::{KEY, Managed, code, scripted};
 
 /// Sides of the matrices that the adapters change, in each of two layers.
 const MATRICES: [(&str, u64, u64); 3] = [
@@ -542,4 +542,27 @@ fn feature_e5_keys_are_good_for_the_adapters_that_they_name() {
     let ids = models["data"].as_array().expect("models").iter();
     let ids: Vec<&Value> = ids.map(|model| &model["id"]).collect();
     assert_eq!(ids, ["tiny:polite"]);
+}
+
+#[test]
+fn feature_z13_events_tell_of_adapters() {
+    let adapted = Adapted::start("");
+    let key = format!("Bearer {KEY}");
+    let followed = Request::get("/v1/admin/events?topics=loras").header("authorization", &key);
+    let mut events = followed.begin(&adapted.managed.admin);
+    let mut text = String::new();
+    let mut wait_for = |wanted: &str| {
+        while !text.contains(wanted) {
+            let chunk = events.chunk().expect("the stream goes on");
+            text.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    };
+    wait_for("\"lora_id\":\"polite\"");
+    let terse = adapted.folder.path().join("terse.gguf");
+    let body = json!({"lora_id": "terse", "base_model": "tiny", "path": terse});
+    let load = Request::post("/v1/admin/loras/load", &body);
+    adapted.managed.ask(load).ok();
+    wait_for("\"lora_id\":\"terse\"");
+    adapted.managed.act("tiny", "unload", "").ok();
+    wait_for("{\"loras\":[]}");
 }

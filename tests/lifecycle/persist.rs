@@ -25,6 +25,8 @@ fn feature_c12_changes_outlive_the_server_only_if_they_are_to() {
     let folder = tempfile::tempdir().expect("a folder");
     let kept = folder.path().join("kept.toml");
     let managed = Managed::start(&config(folder.path()));
+    let models = managed.ask(Request::get("/v1/admin/models")).ok();
+    assert_eq!(models["can_persist"], true);
     let body = json!({"target": "one", "canary": {"target": "two", "percent": 10.0}});
     assert_eq!(put(&managed, "passing", "", &body).status(), 201);
     assert!(!kept.exists(), "nothing was to be kept");
@@ -76,6 +78,8 @@ fn feature_c12_changes_outlive_the_server_only_if_they_are_to() {
     let managed = Managed::start(&without);
     let refused = put(&managed, "prod", "?persist=true", &json!({"target": "one"}));
     assert_eq!(code(&refused), (409, "not_persisted".to_owned()));
+    let models = managed.ask(Request::get("/v1/admin/models")).ok();
+    assert_eq!(models["can_persist"], false);
 }
 
 #[test]

@@ -183,3 +183,44 @@ fn feature_z13_the_page_needs_no_key_and_can_be_left_out() {
         assert_eq!(without.ask(Request::get(path)).status(), 404, "{path}");
     }
 }
+
+/// Read events until all of these texts have come.
+fn wait_for_texts(events: &mut Stream, seen: &mut String, wanted: &[&str]) {
+    while !wanted.iter().all(|wanted| seen.contains(wanted)) {
+        let chunk = events.chunk().expect("the stream goes on");
+        seen.push_str(&String::from_utf8_lossy(&chunk));
+    }
+}
+
+#[test]
+fn feature_z13_events_tell_of_aliases_and_keys() {
+    let managed = Managed::start(&scripted("one", "default = \"1\"", ""));
+    let mut events = follow(&managed, "?topics=aliases,keys");
+    assert_eq!(events.head().status, 200);
+    let mut text = String::new();
+    // The present state first.
+    let empty = [
+        "event: aliases\ndata: {",
+        "event: keys\ndata: {",
+        "\"data\":[]",
+    ];
+    wait_for_texts(&mut events, &mut text, &empty);
+    let alias = Request::post("/v1/admin/aliases/prod", &json!({"target": "one"}));
+    assert_eq!(managed.ask(alias.method("PUT")).status(), 201);
+    wait_for_texts(&mut events, &mut text, &["\"name\":\"prod\""]);
+    let key = Request::post("/v1/admin/keys", &json!({"id": "ann"}));
+    let secret = managed.ask(key).json()["key"].clone();
+    let secret = secret.as_str().expect("a secret");
+    let made = ["\"id\":\"ann\"", "\"state\":\"active\""];
+    wait_for_texts(&mut events, &mut text, &made);
+    managed
+        .ask(Request::raw("/v1/admin/keys/ann/revoke", b""))
+        .ok();
+    wait_for_texts(&mut events, &mut text, &["\"state\":\"revoked\""]);
+    let gone = Request::get("/v1/admin/aliases/prod").method("DELETE");
+    managed.ask(gone).ok();
+    assert!(!text.contains(secret) && !text.contains("sha256"), "{text}");
+    text.clear();
+    let empty = ["event: aliases\ndata: {", "\"data\":[]"];
+    wait_for_texts(&mut events, &mut text, &empty);
+}

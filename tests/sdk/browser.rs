@@ -11,6 +11,9 @@ use crate::{run, sources};
 
 const PROGRAM: &str = "chromium";
 
+/// File of the changes that the admin side keeps.
+const KEPT: &str = "kept.toml";
+
 const ADMIN_KEY: &str = "an admin key of the tests";
 
 const MARKDOWN: &str = "<think>\\nLet me think of 1 < 2.\\n</think>\\n\\n## A title\\n\\nSome **bold** text, a \
@@ -22,6 +25,10 @@ const FINDER: &str = "default = \"Nothing.\"\nlines = [\n\
     { when = \"Passages of documents\", say = \"It ends after a year [1].\" },\n\
     { when = \"zebra\", say = \"<tool_call>\\n{\\\"name\\\": \\\"file_search\\\", \\\"arguments\\\": {\\\"query\\\": \\\"zebra\\\"}}\\n</tool_call>\" },\n]";
 
+/// A model that is to be elsewhere, where nobody listens.
+const FARAWAY: &str = "[[models]]\nname = \"faraway\"\n[models.upstream]\n\
+    urls = [\"http://127.0.0.1:9/v1\"]\nmodel = \"m\"\nhealth_check = \"config-only\"\n";
+
 /// The demo model's files as a model that makes vectors.
 fn embeds() -> String {
     let demo = example::root().join("examples/demo-model/model");
@@ -30,6 +37,11 @@ fn embeds() -> String {
 
 /// Models that say what the tests expect. The name of one is markup.
 fn scripted() -> Server {
+    scripted_with("")
+}
+
+/// The same with further configuration.
+fn scripted_with(more: &str) -> Server {
     let files = model::byte_level();
     let of = |name: &str, script: &str| {
         format!(
@@ -40,6 +52,7 @@ fn scripted() -> Server {
     let markup = "<think>\\n<script>globalThis.ran=1</script>\\n</think>\\n\\n<img src=x onerror=globalThis.ran=1>";
     Server::configured(
         &[
+            more.to_owned(),
             of("scripted", &lines),
             of("other", "default = \"I am the other model.\""),
             of(
@@ -93,7 +106,7 @@ impl Drop for Hub {
 fn managed(folder: &Path, more: &str, variables: &[(&str, &Path)]) -> (Server, String) {
     let files = model::byte_level();
     let (log, plugins) = (folder.join("audit.jsonl"), folder.join("plugins"));
-    let kept = folder.join("kept.toml");
+    let kept = folder.join(KEPT);
     std::fs::create_dir(&plugins).expect("make a folder");
     let of = |name: &str, more: &str, script: &str| {
         format!(
@@ -183,8 +196,9 @@ fn drive_admin(tests: &str, more: &[(&str, &str)]) {
 fn drive_managed(tests: &str, more: &[(&str, &str)], config: &str, variables: &[(&str, &Path)]) {
     let records = tempfile::tempdir().expect("make a folder");
     let (managed, admin) = managed(records.path(), config, variables);
-    let api = managed.url("/");
+    let (api, kept) = (managed.url("/"), records.path().join(KEPT));
     let asked = [
+        ("MORTISE_KEPT", kept.to_str().expect("UTF-8")),
         ("MORTISE_ADMIN_URL", admin.as_str()),
         ("MORTISE_ADMIN_API_URL", &api),
         ("MORTISE_ADMIN_KEY", ADMIN_KEY),
@@ -201,6 +215,26 @@ fn feature_z12_people_talk_with_scripted_models_in_a_browser() {
             &[("MORTISE_SCRIPTED_URL", &scripted.url("/"))],
         );
     }
+}
+
+#[test]
+fn feature_z12_conversations_and_settings_are_kept_in_a_browser() {
+    if ready() {
+        let scripted = scripted();
+        let asked = [("MORTISE_SCRIPTED_URL", &*scripted.url("/"))];
+        drive("playground-kept", &asked);
+    }
+}
+
+#[test]
+fn feature_z12_people_talk_over_plain_http_in_a_browser() {
+    if !ready() {
+        return;
+    }
+    // Under a name that is not the machine's own, pages have what those of another machine have.
+    let scripted = scripted_with("[server]\nallowed_hosts = [\"mortise.test\"]\n");
+    let url = scripted.url("/").replace("127.0.0.1", "mortise.test");
+    drive("playground-plain", &[("MORTISE_PLAIN_URL", &url)]);
 }
 
 #[test]
@@ -292,6 +326,13 @@ fn feature_z13_operators_change_plugins_in_a_browser() {
         let calculator = example::built("calculator");
         let plugin = calculator.to_str().expect("UTF-8");
         drive_admin("admin-plugins", &[("MORTISE_PLUGIN", plugin)]);
+    }
+}
+
+#[test]
+fn feature_z13_operators_see_what_changes_elsewhere_in_a_browser() {
+    if ready() {
+        drive_managed("admin-live", &[], FARAWAY, &[]);
     }
 }
 

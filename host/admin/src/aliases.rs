@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use mortise_http::{Problem, json_response};
 use mortise_models::{Alias, AliasError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Admin;
 use crate::audit::AuditDetail;
@@ -17,8 +17,12 @@ use crate::persist::{Kept, is_wanted, kept};
 
 /// All aliases.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
-    let body = json!({"object": "list", "data": admin.aliases.rows()});
-    json_response(StatusCode::OK, &body)
+    json_response(StatusCode::OK, &all(&admin))
+}
+
+/// The list of all aliases.
+pub(crate) fn all(admin: &Admin) -> Value {
+    json!({"object": "list", "data": admin.aliases.rows()})
 }
 
 /// One alias.

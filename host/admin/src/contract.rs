@@ -336,7 +336,7 @@ pub(crate) fn unload_lora() -> Operation {
 
 pub(crate) fn events() -> Operation {
     let topics = json!({"type": "string", "default": "models"});
-    let about = "Names with commas: models, numbers, requests, plugins, collections, audit.";
+    let about = "Names with commas: models, numbers, requests, plugins, aliases, loras, keys, collections, audit.";
     reading(
         "/v1/admin/events",
         "streamEvents",

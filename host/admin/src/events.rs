@@ -19,8 +19,9 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use crate::keys::Standing;
 use crate::limits::EVENT_INTERVAL;
-use crate::{Admin, Entry, watch};
+use crate::{Admin, Entry, aliases, keys, loras, watch};
 
 /// Pause after which a silent stream sends a comment.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -34,16 +35,22 @@ enum Topic {
     Numbers,
     Requests,
     Plugins,
+    Aliases,
+    Loras,
+    Keys,
     Collections,
     Audit,
 }
 
 impl Topic {
-    const NAMES: [(&'static str, Self); 6] = [
+    const NAMES: [(&'static str, Self); 9] = [
         ("models", Self::Models),
         ("numbers", Self::Numbers),
         ("requests", Self::Requests),
         ("plugins", Self::Plugins),
+        ("aliases", Self::Aliases),
+        ("loras", Self::Loras),
+        ("keys", Self::Keys),
         ("collections", Self::Collections),
         ("audit", Self::Audit),
     ];
@@ -220,8 +227,10 @@ struct Sampled {
     ticks: Interval,
     /// Breakers of loaded models that are not closed.
     circuits: BTreeMap<String, &'static str>,
-    requests: Value,
-    plugins: Value,
+    /// What was told last, by the name of the event.
+    told: BTreeMap<&'static str, Value>,
+    /// Keys that were told last.
+    keys: Option<Vec<Standing>>,
     ready: VecDeque<Event>,
 }
 
@@ -235,8 +244,8 @@ impl Sampled {
             topics: topics.to_vec(),
             ticks,
             circuits: BTreeMap::new(),
-            requests: Value::Null,
-            plugins: Value::Null,
+            told: BTreeMap::new(),
+            keys: None,
             ready: VecDeque::new(),
         }
     }
@@ -247,6 +256,9 @@ impl Sampled {
             Topic::Numbers,
             Topic::Requests,
             Topic::Plugins,
+            Topic::Aliases,
+            Topic::Loras,
+            Topic::Keys,
         ];
         sampled.contains(&topic) && self.topics.contains(&topic)
     }
@@ -266,6 +278,24 @@ impl Sampled {
         self.circuits = now;
     }
 
+    /// Tell of something if it is not as it was told last.
+    fn tell(&mut self, name: &'static str, now: Value) {
+        if self.told.get(name) != Some(&now) {
+            self.ready.push_back(event(name, &now));
+            self.told.insert(name, now);
+        }
+    }
+
+    /// Keys, whose rows are made if one has changed: there may be thousands.
+    fn look_at_keys(&mut self) {
+        let now = keys::standing(&self.admin);
+        if self.keys.as_ref() != Some(&now) {
+            let rows = keys::rows(now.iter().map(|(key, ..)| key));
+            self.ready.push_back(event("keys", &rows));
+            self.keys = Some(now);
+        }
+    }
+
     fn look(&mut self) {
         if self.shows(Topic::Models) {
             self.look_at_circuits();
@@ -275,18 +305,19 @@ impl Sampled {
                 .push_back(event("numbers", &numbers(&self.admin)));
         }
         if self.shows(Topic::Requests) {
-            let requests = watch::requests(&*self.admin.watch);
-            if requests != self.requests {
-                self.ready.push_back(event("requests", &requests));
-                self.requests = requests;
-            }
+            self.tell("requests", watch::requests(&*self.admin.watch));
         }
         if self.shows(Topic::Plugins) {
-            let plugins = self.admin.live.numbers();
-            if plugins != self.plugins {
-                self.ready.push_back(event("plugins", &plugins));
-                self.plugins = plugins;
-            }
+            self.tell("plugins", self.admin.live.numbers());
+        }
+        if self.shows(Topic::Aliases) {
+            self.tell("aliases", aliases::all(&self.admin));
+        }
+        if self.shows(Topic::Loras) {
+            self.tell("loras", loras::all(&self.admin));
+        }
+        if self.shows(Topic::Keys) {
+            self.look_at_keys();
         }
     }
 }
@@ -344,8 +375,10 @@ mod tests {
     #[test]
     fn a_query_names_topics_that_there_are() {
         assert_eq!(topics_of("").expect("topics"), [Topic::Models]);
-        let all = topics_of("topics=models,numbers,requests,plugins,collections,audit");
-        assert_eq!(all.expect("topics").len(), 6);
+        let all = topics_of(
+            "topics=models,numbers,requests,plugins,aliases,loras,keys,collections,audit",
+        );
+        assert_eq!(all.expect("topics").len(), 9);
         let encoded = topics_of("topics=numbers%2Caudit").expect("topics");
         assert_eq!(encoded, [Topic::Numbers, Topic::Audit]);
         for wrong in ["topics=", "topics=all", "topic=models", "topics=models&x=1"] {

@@ -59,8 +59,27 @@ pub(crate) struct Rotation {
 /// All keys.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     let keys = admin.identity.keys().list();
-    let rows: Vec<Value> = keys.iter().map(|key| row(key)).collect();
-    json_response(StatusCode::OK, &json!({"object": "list", "data": rows}))
+    json_response(StatusCode::OK, &rows(keys.iter()))
+}
+
+/// A key with what time changes of it: its state, and how many secrets it has.
+pub(crate) type Standing = (Arc<IssuedKey>, &'static str, usize);
+
+/// All keys as they stand now. Far less work than their rows.
+pub(crate) fn standing(admin: &Admin) -> Vec<Standing> {
+    let now = now();
+    let keys = admin.identity.keys().list().into_iter();
+    let of = |key: Arc<IssuedKey>| {
+        let (state, secrets) = (key.state(now), key.secrets_in_force(now));
+        (key, state, secrets)
+    };
+    keys.map(of).collect()
+}
+
+/// The list of these keys.
+pub(crate) fn rows<'a>(keys: impl Iterator<Item = &'a Arc<IssuedKey>>) -> Value {
+    let rows: Vec<Value> = keys.map(|key| row(key)).collect();
+    json!({"object": "list", "data": rows})
 }
 
 /// One key.

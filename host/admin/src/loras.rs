@@ -20,6 +20,16 @@ use time::format_description::well_known::Rfc3339;
 use crate::Admin;
 use crate::models::{Name, name_of, problem, read};
 
+/// The list of all adapters of loaded models.
+pub(crate) fn all(admin: &Admin) -> Value {
+    let statuses = admin.models.statuses();
+    let adapters = statuses.iter().flat_map(|model| {
+        let adapters = model.adapters().into_iter();
+        adapters.map(move |adapter| row(&model.listing.name, &adapter))
+    });
+    json!({"loras": adapters.collect::<Vec<Value>>()})
+}
+
 /// All adapters of loaded models, or of the one of the query, in the state of the query.
 pub(crate) async fn list(
     State(admin): State<Arc<Admin>>,

@@ -22,7 +22,8 @@ use crate::row::row;
 /// All models, loaded or not.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     let models: Vec<Value> = admin.models.statuses().iter().map(row).collect();
-    json_response(StatusCode::OK, &json!({"object": "list", "data": models}))
+    let body = json!({"object": "list", "data": models, "can_persist": admin.reloads.keeps});
+    json_response(StatusCode::OK, &body)
 }
 
 pub(crate) type Name = Result<Path<String>, PathRejection>;

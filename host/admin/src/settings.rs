@@ -35,6 +35,8 @@ pub struct Reloads {
     pub rescan: Action<Rescan>,
     /// Unloads all models, and loads those of the start.
     pub restart: Action<Result<(), LifecycleError>>,
+    /// True if there is a file that changes can be kept in.
+    pub keeps: bool,
     /// Keeps a change for the next start.
     pub keep: Keep,
     /// Reads the bindings of plugins that are kept.

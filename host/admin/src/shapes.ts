@@ -94,7 +94,12 @@ type ModelRow = {
   load_recommendations: { settings: object; note: string }[];
 };
 
-type ModelRows = { object: "list"; data: ModelRow[] };
+type ModelRows = {
+  object: "list";
+  data: ModelRow[];
+  /** Changes can be kept for the next start: `admin.persist` names a file. */
+  can_persist: boolean;
+};
 
 type ModelLog = {
   model: string;
@@ -404,13 +409,20 @@ type PluginNumbers = {
   }[];
 };
 
-/** Data of an event: `model.state`, `model.progress`, `model.pull`, `numbers`, `requests`, `plugins`, `audit.entry` or `missed`. */
+/**
+ * Data of an event: `model.state`, `model.progress`, `model.circuit`, `model.pull`, `numbers`, `requests`, `plugins`, `aliases`, `loras`, `keys`,
+ * `collections`, `audit.entry` or `missed`.
+ */
 type AdminEvent =
   | Numbers
   | RequestRows
   | PluginNumbers
+  | AliasRows
+  | LoraRows
+  | KeyRows
   | CollectionRows
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
+  | { model: string; circuit: "closed" | "open" | "half_open" }
   | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
   | PullRow
   | { events: integer };

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mortise_admin::{Inquiry, Reloads, Rescan, SettingsCheck, SettingsReload};
-use mortise_config::{ConfigSource, Settings};
+use mortise_config::{ConfigSource, Settings, keeps_changes};
 use mortise_identity::Identity;
 use mortise_library::Library;
 use mortise_models::lifecycle::{LifecycleError, ModelManager, Redefinition, RedefinitionConflict};
@@ -85,6 +85,7 @@ impl Reloader {
             check: self.inquiry(),
             rescan: on_request(self, |this| async move { this.rescan().await }),
             restart: on_request(self, |this| async move { this.restart_models().await }),
+            keeps: keeps_changes(&self.source.files),
             keep: keep::keeper(self.source.files.clone()),
             bindings: keep::bindings(self.source.files.clone()),
         }

@@ -79,7 +79,7 @@ pub use self::listener::{AdminConfig, SocketConfig};
 use self::listener::{RawServer, check_admin, check_plaintext, check_proxies, check_socket};
 pub use self::metrics::MetricsConfig;
 use self::models::check_models;
-pub use self::persisted::{KeptChange, keep, kept_bindings};
+pub use self::persisted::{KeptChange, keep, keeps_changes, kept_bindings};
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawLog};
 pub use self::registry::registry_credentials;

@@ -48,6 +48,11 @@ pub fn kept_bindings(files: &[PathBuf]) -> Result<BTreeMap<String, Json>, String
     read.collect()
 }
 
+/// True if there is a file that changes can be kept in. `files` are those that the server was started with. Blocks.
+pub fn keeps_changes(files: &[PathBuf]) -> bool {
+    place(files, &table_of(files, false)).is_some()
+}
+
 /// The file of kept changes.
 fn place(files: &[PathBuf], below: &Table) -> Option<PathBuf> {
     kept_file(below, files.first().and_then(|file| file.parent()))

@@ -1,9 +1,10 @@
 // Aliases: names that stand for a model, with a canary beside it.
 
-import { el } from "./dom.js";
-import { get, part, post, put, remove } from "./api.js";
+import { byId, el } from "./dom.js";
+import { get, part } from "./api.js";
+import { Live } from "./live.js";
 import { action, actions, confirmed, duration, form, names, number, Table } from "./parts.js";
-import { byId } from "./dom.js";
+import { changed, keepBox } from "./persist.js";
 
 const meaning = (alias) => {
   if (!alias) return "–";
@@ -15,6 +16,7 @@ const meaning = (alias) => {
 
 export class Aliases {
   #models;
+  #live = new Live("aliases", () => get("v1/admin/aliases"), ({ data }) => this.#table.set(data));
   #table = new Table(
     "aliases-table",
     "Aliases",
@@ -32,23 +34,31 @@ export class Aliases {
   /** `models` gives the names of the models. */
   constructor(models) {
     this.#models = models;
-    byId("aliases-actions").replaceChildren(action("New alias", () => this.#edit(undefined)));
-  }
-
-  async list() {
-    const { data } = await get("v1/admin/aliases");
-    this.#table.set(data);
+    byId("aliases-actions").replaceChildren(keepBox(), action("New alias", () => this.#edit(undefined)));
   }
 
   shown() {
-    return this.list();
+    return this.#live.shown();
+  }
+
+  hidden() {
+    this.#live.hidden();
+  }
+
+  /** Make a change, and show what came of it: it may be in force though it could not be kept. */
+  async #change(method, path, body) {
+    try {
+      await changed(method, `v1/admin/aliases/${path}`, body);
+    } finally {
+      await this.#live.list();
+    }
   }
 
   #actions(row) {
     const of = (label) => ({ "aria-label": `${label} ${row.name}` });
     return actions(
       action("Change", () => this.#edit(row), of("Change")),
-      row.previous && action("Roll back", () => post(`v1/admin/aliases/${part(row.name)}/rollback`).then(() => this.list()), of("Roll back")),
+      row.previous && action("Roll back", () => this.#change("POST", `${part(row.name)}/rollback`), of("Roll back")),
       action("Remove", () => this.#remove(row.name), { ...of("Remove"), class: "danger" }),
     );
   }
@@ -66,15 +76,13 @@ export class Aliases {
     form(row ? `Change ${row.name}` : "New alias", fields, "Save", async (values) => {
       const body = { target: values.target };
       if (values.canary) body.canary = { target: values.canary, percent: Number(values.percent || 0), tenants: names(values.tenants) };
-      await put(`v1/admin/aliases/${part(row?.name ?? values.name)}`, body);
-      await this.list();
+      await this.#change("PUT", part(row?.name ?? values.name), body);
     });
   }
 
   async #remove(name) {
     if (!(await confirmed(`Remove ${name}?`, "Requests that name it are refused from then on.", "Remove"))) return;
-    await remove(`v1/admin/aliases/${part(name)}`);
-    await this.list();
+    await this.#change("DELETE", part(name));
   }
 }
 

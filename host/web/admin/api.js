@@ -47,6 +47,12 @@ export const post = (path, body) => json("POST", path, { body });
 export const put = (path, body) => json("PUT", path, { body });
 export const remove = (path) => json("DELETE", path);
 
+/** A change, with what the server says of keeping it. */
+export async function change(method, path, body) {
+  const response = await send(method, path, { body });
+  return { value: await response.json(), persisted: response.headers.get("X-Persisted") };
+}
+
 /** Send a file as it is. */
 export const upload = (method, path, bytes, headers = {}) => json(method, path, { bytes, headers });
 

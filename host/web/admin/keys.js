@@ -1,7 +1,8 @@
 // Keys of callers with their scopes and limits.
 
-import { byId, el } from "./dom.js";
+import { byId, el, notify } from "./dom.js";
 import { get, part, post, put, remove } from "./api.js";
+import { Live } from "./live.js";
 import { action, actions, badge, confirmed, form, moment, names, number, show, Table, whole } from "./parts.js";
 
 const KINDS = { active: "good", revoked: "bad", expired: "bad" };
@@ -26,6 +27,9 @@ const COUNTS = [
 const termsText = (terms) => Object.entries(terms).map(([name, value]) => `${name.replaceAll("_", " ")}: ${Array.isArray(value) ? value.join(", ") : number(value)}`).join("; ") || "no limit";
 
 export class Keys {
+  #ended;
+  #reading = false;
+  #live = new Live("keys", () => get("v1/admin/keys"), ({ data }) => this.#table.set(data));
   #table = new Table(
     "keys-table",
     "Keys",
@@ -62,9 +66,22 @@ export class Keys {
   }
 
   async shown() {
-    const { data } = await get("v1/admin/keys");
-    this.#table.set(data);
+    await this.#live.shown();
     await this.#spent();
+  }
+
+  hidden() {
+    this.#live.hidden();
+  }
+
+  /** Requests may have ended since the last figures, and cost something. */
+  async numbers({ requests_ended: ended }) {
+    const before = this.#ended;
+    this.#ended = ended;
+    if (ended === before || this.#reading || byId("view-keys").hidden || byId("spend").hidden) return;
+    this.#reading = true;
+    await this.#spent().catch((error) => notify(error.message, "error"));
+    this.#reading = false;
   }
 
   /** What requests cost, where models have prices. */
@@ -97,7 +114,7 @@ export class Keys {
     const fields = [{ name: "id", label: "Name", required: true }, ...fieldsOf({ terms: {} })];
     form("New key", fields, "Issue", async (values) => {
       const made = await post("v1/admin/keys", { id: values.id, ...bodyOf(values) });
-      await this.shown();
+      await this.#live.list();
       return () => tell(made);
     });
   }
@@ -105,7 +122,7 @@ export class Keys {
   #change(row) {
     form(`Change ${row.id}`, fieldsOf(row), "Save", async (values) => {
       await put(`v1/admin/keys/${part(row.id)}`, bodyOf(values));
-      await this.shown();
+      await this.#live.list();
     });
   }
 
@@ -113,7 +130,7 @@ export class Keys {
     const fields = [{ name: "overlap_seconds", label: "Seconds for which the old secret is still taken", value: "0" }];
     form(`Rotate ${id}`, fields, "Rotate", async (values) => {
       const made = await post(`v1/admin/keys/${part(id)}/rotate`, { overlap_seconds: whole(values, "overlap_seconds") ?? 0 });
-      await this.shown();
+      await this.#live.list();
       return () => tell(made);
     });
   }
@@ -121,13 +138,13 @@ export class Keys {
   async #revoke(id) {
     if (!(await confirmed(`Revoke ${id}?`, "It is refused for good, from now on.", "Revoke"))) return;
     await post(`v1/admin/keys/${part(id)}/revoke`);
-    await this.shown();
+    await this.#live.list();
   }
 
   async #delete(id) {
     if (!(await confirmed(`Delete ${id}?`, "It is refused, and no longer listed.", "Delete"))) return;
     await remove(`v1/admin/keys/${part(id)}`);
-    await this.shown();
+    await this.#live.list();
   }
 }
 

@@ -28,3 +28,42 @@ export async function follow(topics, signal, { heard, connected = () => {}, brok
     await new Promise((resolve) => setTimeout(resolve, PAUSES[Math.min(Math.max(tries, 0), PAUSES.length - 1)]));
   }
 }
+
+/**
+ * What a section shows: read when the section is shown and after changes, and told by the events of a topic for as long as it is shown.
+ * What was asked for before an event came is older than the event, and is left out.
+ */
+export class Live {
+  #topic;
+  #read;
+  #show;
+  #turn = 0;
+  #following;
+
+  constructor(topic, read, show) {
+    [this.#topic, this.#read, this.#show] = [topic, read, show];
+  }
+
+  async list() {
+    const turn = ++this.#turn;
+    const told = await this.#read();
+    if (turn === this.#turn) this.#show(told);
+  }
+
+  async shown() {
+    this.hidden();
+    this.#following = new AbortController();
+    const heard = (name, data) => {
+      if (name !== this.#topic) return;
+      this.#turn += 1;
+      this.#show(data);
+    };
+    follow([this.#topic], this.#following.signal, { heard });
+    await this.list();
+  }
+
+  hidden() {
+    this.#following?.abort();
+    this.#following = undefined;
+  }
+}

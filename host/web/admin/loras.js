@@ -2,12 +2,14 @@
 
 import { byId, el } from "./dom.js";
 import { get, post } from "./api.js";
+import { Live } from "./live.js";
 import { action, actions, badge, bytes, form, number, Table } from "./parts.js";
 
 const KINDS = { loaded: "good" };
 
 export class Adapters {
   #models;
+  #live = new Live("loras", () => get("v1/admin/loras"), ({ loras }) => this.#table.set(loras));
   #table = new Table(
     "adapters-table",
     "LoRA adapters",
@@ -30,14 +32,17 @@ export class Adapters {
     byId("adapters-actions").replaceChildren(action("Load a folder or file", () => this.#load()));
   }
 
-  async shown() {
-    const { loras } = await get("v1/admin/loras");
-    this.#table.set(loras);
+  shown() {
+    return this.#live.shown();
+  }
+
+  hidden() {
+    this.#live.hidden();
   }
 
   #actions(row) {
     const body = { lora_id: row.lora_id, base_model: row.base_model };
-    const act = (what) => post(`v1/admin/loras/${what}`, body).then(() => this.shown());
+    const act = (what) => post(`v1/admin/loras/${what}`, body).then(() => this.#live.list());
     return actions(
       row.status === "available" && action("Load", () => act("load"), { "aria-label": `Load ${row.lora_id}` }),
       row.status === "loaded" && action("Unload", () => act("unload"), { "aria-label": `Unload ${row.lora_id}` }),
@@ -56,7 +61,7 @@ export class Adapters {
       if (path) body.path = path;
       if (scale) body.scale = Number(scale);
       await post("v1/admin/loras/load", body);
-      await this.shown();
+      await this.#live.list();
     });
   }
 }

@@ -22,15 +22,18 @@ const overview = new Overview();
 const requests = new Requests();
 const plugins = new Plugins();
 const audit = new Audit();
-const views = { overview, models, aliases: new Aliases(names), adapters: new Adapters(names), requests, plugins, collections: new Collections(), keys: new Keys(), audit };
+const keys = new Keys();
+const views = { overview, models, aliases: new Aliases(names), adapters: new Adapters(names), requests, plugins, collections: new Collections(), keys, audit };
 
 const heard = {
   "model.state": (data) => models.state(data),
   "model.progress": (data) => models.progress(data),
+  "model.circuit": (data) => models.circuit(data),
   "model.pull": (data) => models.pull(data),
   numbers: (data) => {
     overview.numbers(data);
     models.numbers(data);
+    keys.numbers(data);
   },
   requests: (data) => requests.told(data),
   plugins: (data) => plugins.told(data),
@@ -59,6 +62,7 @@ async function connected() {
   byId("connection").textContent = "Live";
   document.body.dataset.live = "true";
   overview.connected();
+  models.connected();
   await models.list();
 }
 

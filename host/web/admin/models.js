@@ -2,6 +2,7 @@
 
 import { announce, byId, eachFrame, el, notify, pretty } from "./dom.js";
 import { get, part, post } from "./api.js";
+import { changed, keepBox, offerToKeep } from "./persist.js";
 import { action, actions, badge, bytes, confirmed, duration, form, number, show, Table, whole } from "./parts.js";
 import { Pulls } from "./pulls.js";
 
@@ -22,13 +23,14 @@ function loadFields(constraints) {
 export class Models {
   #rows = new Map();
   #stale = new Set();
+  #circuits = new Map();
   #pulls = new Pulls(() => this.list());
   #table = new Table(
     "models-table",
     "Models",
     [
       { title: "Model", by: (row) => [row.name, row.aliases, row.architecture, row.resolved_backend], nodes: (row) => nameOf(row) },
-      { title: "State", by: (row) => [row.runtime_state, row.last_error, row.progress], nodes: (row) => stateOf(row) },
+      { title: "State", by: (row) => [row.runtime_state, row.last_error, row.progress, row.circuit], nodes: (row) => stateOf(row) },
       { title: "Requests", class: "number", text: (row) => number(row.inflight_requests) },
       { title: "Running", class: "number", text: (row) => number(row.runtime_inflight) },
       { title: "Waiting", class: "number", text: (row) => number(row.queue_depth) },
@@ -45,6 +47,7 @@ export class Models {
   constructor() {
     byId("models-filter").addEventListener("input", () => this.#draw());
     byId("models-actions").replaceChildren(
+      keepBox(),
       this.#pulls.button,
       action("Rescan folders", () => this.#rescan()),
       action("Read settings again", () => reloadSettings().then(() => this.list())),
@@ -57,8 +60,21 @@ export class Models {
   }
 
   async list() {
-    const { data } = await get("v1/admin/models");
+    const { data, can_persist: can } = await get("v1/admin/models");
+    offerToKeep(can === true);
     this.#rows = new Map(data.map((row) => [row.name, row]));
+    this.#draw();
+  }
+
+  /** The stream of events begins anew, and tells of the breakers that are not closed. */
+  connected() {
+    this.#circuits.clear();
+  }
+
+  /** The breaker of a model has opened or closed. */
+  circuit({ model, circuit }) {
+    if (circuit === "closed") this.#circuits.delete(model);
+    else this.#circuits.set(model, circuit);
     this.#draw();
   }
 
@@ -103,7 +119,7 @@ export class Models {
     if (byId("view-models").hidden) return;
     const wanted = byId("models-filter").value.trim().toLowerCase();
     const rows = [...this.#rows.values()].filter(({ name, runtime_state: state }) => name.toLowerCase().includes(wanted) || state === wanted);
-    this.#table.set(rows);
+    this.#table.set(rows.map((row) => ({ ...row, circuit: this.#circuits.get(row.name) })));
     byId("models-count").textContent = `${rows.length} of ${this.#rows.size}`;
   }
 
@@ -140,13 +156,13 @@ export class Models {
         if (value !== undefined) settings[field.name] = value;
       }
       // A load takes as long as it takes: its progress is in the list, and so is its failure.
-      const loaded = post(`v1/admin/models/${part(name)}/load`, settings);
+      const loaded = changed("POST", `v1/admin/models/${part(name)}/load`, settings);
       loaded.then(() => announce(`${name} is loaded.`)).catch((error) => notify(error.message, "error"));
     });
   }
 
   async #unload(name) {
-    await post(`v1/admin/models/${part(name)}/unload`);
+    await changed("POST", `v1/admin/models/${part(name)}/unload`);
     announce(`${name} is unloaded.`);
   }
 
@@ -191,6 +207,7 @@ function stateOf(row) {
   const size = told && progress.bytes_total > 0 ? ` ${bytes(progress.bytes_done)} of ${bytes(progress.bytes_total)}` : "";
   return [
     badge(state, KINDS[state]),
+    row.circuit && badge(`circuit ${row.circuit.replaceAll("_", " ")}`, "bad"),
     bar,
     told && el("span", { class: "small" }, `${progress.stage}${progress.file ? ` ${progress.file}` : ""}${size}`),
     error && el("span", { class: "wrong" }, error),

@@ -76,6 +76,7 @@ pub(crate) const ADMIN: &[File] = &[
     file!("admin", "models.js", SCRIPT),
     file!("admin", "overview.js", SCRIPT),
     file!("admin", "parts.js", SCRIPT),
+    file!("admin", "persist.js", SCRIPT),
     file!("admin", "plugin-files.js", SCRIPT),
     file!("admin", "plugins.js", SCRIPT),
     file!("admin", "pulls.js", SCRIPT),

@@ -44,6 +44,10 @@ test("what a hostile server writes into any field stays text", async () => {
       ["audit.entry", { at: CORPUS[0], action: CORPUS[0] }],
       ["collections", { object: "list", total: CORPUS.length, data: CORPUS.map((text) => ({ id: text, owner: text, tenant: text, caller: text, name: text, embedding_model: text, status: text, created_at: 1, usage_bytes: 1, chunks: 1, file_counts: { in_progress: 0, completed: 1, failed: 1, total: 2 }, reembedding: { status: text, embedding_model: text, files_done: 1, last_error: { message: text } } })) }],
       ...CORPUS.map((text) => ["model.pull", { id: text, model: text, state: text, file: text, error: text, bytes_done: 1, bytes_total: 2, created_at_ms: 1 }]),
+      ["aliases", answers.aliases],
+      ["loras", answers.loras],
+      ["keys", answers.keys],
+      ...CORPUS.map((text) => ["model.circuit", { model: text, circuit: text }]),
       ["model.state", { model: CORPUS[0], state: CORPUS[0], error: CORPUS[0] }],
       ["model.progress", { model: CORPUS[1], state: "loading", stage: CORPUS[1], file: CORPUS[1], bytes_done: 1, bytes_total: 2 }],
     ];
