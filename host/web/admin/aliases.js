@@ -87,6 +87,7 @@ export class Aliases {
 }
 
 function numbersOf([model, numbers]) {
-  const { requests, errors, mean_latency_ms: latency } = numbers;
-  return el("span", { class: "small" }, `${model}: ${number(requests)} requests, ${number(errors)} errors, ${duration(latency)} on average`);
+  const { requests, errors, mean_latency_ms: mean, p99_latency_ms: tail = mean } = numbers;
+  const times = `${duration(mean)} on average, ${duration(tail)} at the 99th percentile`;
+  return el("span", { class: "small" }, `${model}: ${number(requests)} requests, ${number(errors)} errors, ${times}`);
 }
