@@ -66,6 +66,7 @@ mod strangers;
 mod structured;
 mod threats;
 mod tls;
+mod token_estimates;
 mod tokens;
 mod traces;
 mod waiting;

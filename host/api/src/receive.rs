@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::{HeaderMap, Request as HttpRequest, request::Parts};
-use mortise_http::{Context, Owner, Problem, Reservation, WaitLimits, read_object};
+use http::{HeaderMap, HeaderValue, Request as HttpRequest, header, request::Parts};
+use mortise_http::{Context, Owner, Problem, Reservation, WaitLimits, object_within, read_json};
 use mortise_service::{EncodedPrompt, Request};
 use serde_json::{Map, Value};
 
@@ -29,12 +29,17 @@ pub(crate) async fn receive(
     route: &'static str,
     request: HttpRequest<Body>,
 ) -> Result<Received, Problem> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let call = call_of(context, route, "POST", &parts.headers);
     let identity = state.service.identify(&call).await.map_err(problem_of)?;
     let owner = Owner::new(context.peer.ip(), identity.tenant.as_deref());
     let mut reserved = state.http.bodies.open(owner);
-    let object = read_object(&parts.headers, body, &state.http.body, &mut reserved).await?;
+    let body = read_json(&parts.headers, body, &state.http.body, &mut reserved).await?;
+    let object = object_within(&body, &mut reserved)?;
+    // Policies reserve tokens by it. Chunked bodies, those of HTTP/2 and messages of sockets have none of their own.
+    parts
+        .headers
+        .insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     Ok(Received {
         parts,
         object,

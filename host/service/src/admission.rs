@@ -20,6 +20,7 @@ use crate::rewrites;
 use crate::routing_key::RoutingKey;
 use crate::spans;
 use crate::spending::Reserved;
+use crate::told_length;
 
 /// Facts of a request that are known before its body.
 #[derive(Debug, Clone)]
@@ -306,6 +307,7 @@ pub(crate) fn answer_facts(
     fields: &RequestFields,
 ) -> Facts {
     let mut facts = facts(call, Some(model), fields.stream, max_tokens);
+    told_length::raise(&mut facts.headers, told_length::of_prompt(&fields.prompt));
     let labels = fields.metadata.clone();
     let labels = labels.map(|labels| (METADATA_HEADER.to_owned(), labels));
     facts.headers.extend(labels);

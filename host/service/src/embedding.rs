@@ -14,6 +14,7 @@ use crate::refusal::invalid;
 use crate::service::{Service, UsedModel, account};
 use crate::spans;
 use crate::spending::Purchase;
+use crate::told_length;
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 use mortise_trace::Span;
 
@@ -82,7 +83,8 @@ impl Service {
         call: &Call,
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
-        let (mut admission, used) = self.admit(call, &request.model).await?;
+        let call = call.of_length(ids_length(&request.inputs));
+        let (mut admission, used) = self.admit(&call, &request.model).await?;
         let model = &used.loaded.model;
         let embedder = embedder_of(model)?;
         let dimensions = embedder.runtime.dimensions();
@@ -275,6 +277,15 @@ fn shorten(vector: &mut Vec<f32>, dimensions: u32) {
     if length > 0.0 {
         vector.iter_mut().for_each(|value| *value /= length);
     }
+}
+
+/// Bytes for which the inputs count that are given as ids.
+fn ids_length(inputs: &[EmbeddingInput]) -> u64 {
+    let lengths = inputs.iter().map(|input| match input {
+        EmbeddingInput::Text(_) => 0,
+        EmbeddingInput::Tokens(ids) => told_length::of_ids(ids),
+    });
+    lengths.sum()
 }
 
 /// Bytes of all texts.

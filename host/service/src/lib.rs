@@ -68,6 +68,7 @@ mod submit;
 mod tally;
 mod throughput;
 mod token_spans;
+mod told_length;
 mod tool_loop;
 mod turns;
 mod uncompiled;

@@ -62,7 +62,8 @@ impl Service {
     }
 
     async fn try_score(&self, call: &Call, request: ScoreRequest) -> Result<Scores, ServiceError> {
-        let (mut admission, used) = self.admit(call, &request.model).await?;
+        let call = call.of_length(length(&request));
+        let (mut admission, used) = self.admit(&call, &request.model).await?;
         let model = &used.loaded.model;
         check_count(&request)?;
         let values = match (&model.reranker, &model.embedder) {
@@ -150,6 +151,17 @@ impl Service {
         });
         Ok(scores.collect())
     }
+}
+
+/// Bytes of all pairs: a question is read anew with each of its texts.
+fn length(request: &ScoreRequest) -> u64 {
+    let bytes = |texts: &[String]| texts.iter().map(|text| text.len() as u64).sum::<u64>();
+    let times = match request.queries.len() {
+        1 => request.texts.len() as u64,
+        _ => 1,
+    };
+    let questions = bytes(&request.queries).saturating_mul(times);
+    questions.saturating_add(bytes(&request.texts))
 }
 
 fn check_count(request: &ScoreRequest) -> Result<(), ServiceError> {

@@ -6,6 +6,8 @@ use mortise_plugin::Principal;
 use crate::error::ServiceError;
 use crate::observer::Outcome;
 use crate::plugins::BoxFuture;
+use crate::request::Prompt;
+use crate::told_length;
 
 /// Bytes of a request that are estimated as one token of its prompt.
 const BYTES_PER_TOKEN: u64 = 3;
@@ -51,12 +53,12 @@ pub trait Reserved: Send + Sync {
     fn settle(self: Box<Self>, usage: Usage, outcome: Outcome);
 }
 
-/// Tokens of a prompt that its model's server counts, by the length of the request.
-pub(crate) fn estimate(headers: &[(String, String)]) -> u64 {
-    let mut headers = headers.iter();
-    let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let bytes = length.and_then(|(_, value)| value.trim().parse::<u64>().ok());
-    bytes.unwrap_or(UNKNOWN_LENGTH).div_ceil(BYTES_PER_TOKEN)
+/// Tokens of a prompt that its model's server counts, by the length of the request, or of the prompt where that is more.
+pub(crate) fn estimate(headers: &[(String, String)], prompt: &Prompt) -> u64 {
+    let bytes = told_length::told(headers).unwrap_or(UNKNOWN_LENGTH);
+    bytes
+        .max(told_length::of_prompt(prompt))
+        .div_ceil(BYTES_PER_TOKEN)
 }
 
 /// Keeps no account.

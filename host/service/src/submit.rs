@@ -26,7 +26,7 @@ use crate::prepare::{self, Parsing, Prepared, TokenModel};
 use crate::prompt_scores::{self, PromptText};
 use crate::refusal::invalid;
 use crate::rendered_prompt::{self, RenderedModel};
-use crate::request::{BeamFields, RequestFields};
+use crate::request::{BeamFields, Prompt, RequestFields};
 use crate::spans;
 use crate::spending::{self, Purchase};
 use crate::tally::{RoundKind, Tally};
@@ -240,7 +240,7 @@ impl Submitter {
     /// Tokens that are to be paid for: those of the prompt, and the most of each choice.
     pub(crate) fn purchase<'a>(
         &'a self,
-        call: &Call,
+        (call, asked): (&Call, &Prompt),
         prompt: &ReadyPrompt,
         (max_tokens, choices): (u32, u32),
     ) -> Purchase<'a> {
@@ -250,7 +250,7 @@ impl Submitter {
             principal: &self.principal,
             model: &self.name,
             prompt_tokens: match counted_elsewhere {
-                true => spending::estimate(&call.headers),
+                true => spending::estimate(&call.headers, asked),
                 false => u64::try_from(prompt.tokens()).unwrap_or(u64::MAX),
             },
             answer_tokens: u64::from(max_tokens) * u64::from(choices),

@@ -100,7 +100,8 @@ impl Service {
             LookedUp::Miss(_) | LookedUp::Off => {
                 let (max_tokens, first) = (ready.max_tokens, numbers.candidates);
                 let most = (max_tokens, ready.candidates);
-                let purchase = submitter.purchase(ready.call, prompt, most);
+                let asked = (ready.call, &request.fields().prompt);
+                let purchase = submitter.purchase(asked, prompt, most);
                 admission.hold(self.config.spend.reserve(purchase).await?);
                 let submitted = self.submit(submitter, request, prompt, tools, max_tokens, first);
                 live(submitted.await?)
