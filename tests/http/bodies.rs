@@ -171,6 +171,36 @@ fn bodies_in_flight_are_bounded_and_shared_by_address() {
 }
 
 #[test]
+fn tenants_behind_one_address_do_not_starve_each_other() {
+    let keys = "[[auth.api_keys]]\nid = \"h\"\nkey = \"hogs-key\"\ntenant = \"hog\"\n\
+                [[auth.api_keys]]\nid = \"o\"\nkey = \"others-key\"\ntenant = \"other\"\n";
+    let mut server = Server::scripted("default = \"x\"", &format!("{keys}{TIGHT}"));
+    let announced = head(CHAT, Some("hogs-key"), 100_000);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let mut stream = connect(&server, None);
+        stream.write_all(announced.as_bytes()).expect("write");
+        held.push(stream);
+    }
+    until("three bodies are being read", || {
+        server.metric("mortise_request_body_bytes") == 300_000.0
+    });
+    assert_eq!(status_of_head(&server, &announced), 503);
+    let request = Request::post(CHAT, &chat("Hi")).header("authorization", "Bearer others-key");
+    for _ in 0..5 {
+        server.send(&request).ok();
+    }
+    let mut other = connect(&server, None);
+    let own = head(CHAT, Some("others-key"), 100_000);
+    other.write_all(own.as_bytes()).expect("write");
+    until("the other's body is being read", || {
+        server.metric("mortise_request_body_bytes") == 400_000.0
+    });
+    drop((held, other));
+    server.assert_sound();
+}
+
+#[test]
 fn bodies_without_a_length_are_bounded_as_they_come() {
     let mut server = Server::scripted("default = \"x\"", TIGHT);
     let head = format!(

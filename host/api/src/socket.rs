@@ -59,14 +59,14 @@ pub(crate) struct SocketDialect {
     pub(crate) done: Option<&'static str>,
 }
 
-/// Answer the handshake of a caller who may ask something, and serve the connection. `own` is the state of the
-/// connection, which its requests find in their extensions.
+/// Answer the handshake of a caller who may ask something, and serve the connection. `own` makes the state of the
+/// connection for the owner of its memory; its requests find it in their extensions.
 pub(crate) async fn upgrade(
     state: Arc<ApiState>,
     context: Context,
     request: Request<Body>,
     dialect: SocketDialect,
-    own: Extensions,
+    own: impl FnOnce(&Owner) -> Extensions,
 ) -> Result<Response, Problem> {
     let most = state.http.body.bytes.min(MAX_SOCKET_MESSAGE);
     let Handshake {
@@ -76,6 +76,7 @@ pub(crate) async fn upgrade(
         memory,
     } = shake_hands(&state, &context, request, most, most).await?;
     let draining = state.http.draining.clone();
+    let own = own(&owner);
     let response = socket.on_upgrade(move |socket| {
         let session = Session {
             state,

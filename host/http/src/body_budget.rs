@@ -1,11 +1,10 @@
-//! Memory for the bodies of all requests in flight, shared by address and by tenant.
+//! Memory for the bodies of all requests in flight, shared by tenant, and by address where no tenant is known.
 //!
 //! A request reserves what its body is said to take before any of it is read, and more for what the parsed
 //! body takes, until it has been translated. Who has a quarter of the budget gets no more than leaves the last
-//! quarter to others.
+//! quarter to others. Tenants behind one address, as behind a reverse proxy, do not count for each other.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,18 +25,21 @@ pub enum NoRoom {
 
 /// Whom a body counts for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Owner {
-    address: IpAddr,
-    tenant: Option<Arc<str>>,
+pub struct Owner(Account);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Account {
+    Tenant(Arc<str>),
+    Address(IpAddr),
 }
 
 impl Owner {
-    /// An address, and the tenant if there is one.
+    /// The tenant, or the address of a caller without one.
     pub fn new(peer: IpAddr, tenant: Option<&str>) -> Self {
-        Self {
-            address: network_of(peer),
-            tenant: tenant.map(Arc::from),
-        }
+        Self(match tenant {
+            Some(tenant) => Account::Tenant(Arc::from(tenant)),
+            None => Account::Address(network_of(peer)),
+        })
     }
 }
 
@@ -52,8 +54,7 @@ pub struct BodyBudget {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    by_address: HashMap<IpAddr, usize>,
-    by_tenant: HashMap<Arc<str>, usize>,
+    by_owner: HashMap<Owner, usize>,
 }
 
 impl BodyBudget {
@@ -94,13 +95,8 @@ impl BodyBudget {
         let mut state = self.lock();
         let state = &mut *state;
         let total = state.used.saturating_add(more);
-        let of_address = state.by_address.get(&owner.address).copied();
-        let of_tenant = owner
-            .tenant
-            .as_ref()
-            .and_then(|tenant| state.by_tenant.get(tenant).copied());
-        let largest = of_address.max(of_tenant).unwrap_or(0).saturating_add(more);
-        let within = if largest <= self.bytes / SHARE {
+        let own = state.by_owner.get(owner).copied().unwrap_or(0);
+        let within = if own.saturating_add(more) <= self.bytes / SHARE {
             self.bytes
         } else {
             self.most()
@@ -110,34 +106,24 @@ impl BodyBudget {
             return Err(NoRoom::Now);
         }
         state.used = total;
-        *state.by_address.entry(owner.address).or_default() += more;
-        if let Some(tenant) = &owner.tenant {
-            *state.by_tenant.entry(Arc::clone(tenant)).or_default() += more;
-        }
+        *state.by_owner.entry(owner.clone()).or_default() += more;
         Ok(())
     }
 
     fn release(&self, owner: &Owner, bytes: usize) {
         let mut state = self.lock();
         state.used = state.used.saturating_sub(bytes);
-        give_back(&mut state.by_address, &owner.address, bytes);
-        if let Some(tenant) = &owner.tenant {
-            give_back(&mut state.by_tenant, tenant, bytes);
+        if let Some(share) = state.by_owner.get_mut(owner) {
+            *share = share.saturating_sub(bytes);
+            if *share == 0 {
+                state.by_owner.remove(owner);
+            }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Counts are valid whatever a panic interrupted.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn give_back<K: Hash + Eq>(shares: &mut HashMap<K, usize>, owner: &K, bytes: usize) {
-    if let Some(share) = shares.get_mut(owner) {
-        *share = share.saturating_sub(bytes);
-        if *share == 0 {
-            shares.remove(owner);
-        }
     }
 }
 
@@ -221,7 +207,24 @@ mod tests {
             assert_eq!(budget.used(), 0);
         }
         let state = budget.lock();
-        assert!(state.by_address.is_empty() && state.by_tenant.is_empty());
+        assert!(state.by_owner.is_empty());
+    }
+
+    #[test]
+    fn tenants_behind_one_address_have_shares_of_their_own() {
+        let budget = BodyBudget::new(1000);
+        let proxy = "10.0.0.1";
+        let (hog, other) = (owner(proxy, Some("hog")), owner(proxy, Some("other")));
+        let held = take(&budget, &hog, 750).expect("room");
+        assert_eq!(take(&budget, &hog, 1).expect_err("full"), NoRoom::Now);
+        let own = take(&budget, &other, 125).expect("a share is left");
+        // Callers of the same address without a tenant share what counts for the address alone.
+        let unknown = take(&budget, &owner(proxy, None), 125).expect("a share is left");
+        drop(held);
+        let more = take(&budget, &other, 500).expect("room");
+        assert_eq!(take(&budget, &other, 126).expect_err("full"), NoRoom::Now);
+        drop((own, unknown, more));
+        assert!(budget.lock().by_owner.is_empty());
     }
 
     #[test]

@@ -214,7 +214,7 @@ async fn chat_or_list(
     if !request.headers().contains_key(header::UPGRADE) {
         return stored::list(State(state), Extension(context), request).await;
     }
-    socket::upgrade(state, context, request, SOCKET, Extensions::new()).await
+    socket::upgrade(state, context, request, SOCKET, |_| Extensions::new()).await
 }
 
 /// `POST /v1/chat/completions`

@@ -137,9 +137,12 @@ async fn connect(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let owner = Owner::new(context.peer.ip(), None);
-    let mut own = Extensions::new();
-    own.insert(Recent::new(Arc::clone(&state.http.bodies), owner));
+    let bodies = Arc::clone(&state.http.bodies);
+    let own = |owner: &Owner| {
+        let mut own = Extensions::new();
+        own.insert(Recent::new(bodies, owner.clone()));
+        own
+    };
     socket::upgrade(state, context, request, SOCKET, own).await
 }
 
