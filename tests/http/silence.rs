@@ -1,12 +1,16 @@
 //! Connections that say nothing, or not all: they hold places only while nobody else wants them.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::answers::{CHAT, chat};
 use crate::support::client::Request;
+use crate::support::frames::{
+    self, DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, block, frame,
+};
 use crate::support::{PATIENCE, Server, until};
 
 const FEW: &str =
@@ -111,4 +115,94 @@ fn health_is_answered_while_every_place_is_at_work() {
     until("a place is free", || {
         server.get("/v1/models").status() == 200
     });
+}
+
+/// A peer of HTTP/2 that asks for a large page and has room for none of it, with more headers. Its answer has begun.
+fn reader_without_room(
+    server: &Server,
+    path: &str,
+    body: &str,
+    more: &[(&str, &str)],
+) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).expect("connect");
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("set a timeout");
+    let mut headers = frames::request(if body.is_empty() { "GET" } else { "POST" }, path);
+    headers.extend(more);
+    let end = if body.is_empty() { END_STREAM } else { 0 };
+    let mut sent = [
+        frames::PREFACE,
+        // SETTINGS_INITIAL_WINDOW_SIZE of 0.
+        &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]),
+        &frame(HEADERS, END_HEADERS | end, 1, &block(&headers)),
+    ]
+    .concat();
+    if !body.is_empty() {
+        sent.extend(frame(DATA, END_STREAM, 1, body.as_bytes()));
+    }
+    stream.write_all(&sent).expect("write");
+    while frames::next(&mut stream).expect("a frame").kind != HEADERS {}
+    stream
+}
+
+const PAGE: &str = "/openapi.json";
+
+#[test]
+fn peers_that_do_not_read_pages_shut_nobody_out() {
+    let config = format!("{FEW}write_timeout_ms = 600000\n");
+    let mut server = Server::scripted("default = \"x\"", &config);
+    let mut readers = Vec::new();
+    for round in 0..4 {
+        // 14 are the share of the address.
+        readers.extend((0..14).map(|_| reader_without_room(&server, PAGE, "", &[])));
+        let found = server.get("/v1/models");
+        assert_eq!(found.status(), 200, "round {round}: {}", found.text());
+        server.post(CHAT, &chat("Hi")).ok();
+    }
+    // Over HTTP/1.1, pages are asked for one after the other.
+    let asked = format!("GET {PAGE} HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(100);
+    let mut piped: Vec<_> = (0..14).map(|_| open(&server, &asked)).collect();
+    for stream in &mut piped {
+        let _ = stream.read_exact(&mut [0]);
+    }
+    assert_eq!(server.get("/v1/models").status(), 200);
+    server.post(CHAT, &chat("Hi")).ok();
+    assert!(server.metric("mortise_connections_evicted_total") >= 40.0);
+    drop((readers, piped));
+    server.assert_sound();
+}
+
+#[test]
+fn pages_are_read_in_time_however_often_a_byte_is_taken() {
+    let keys = "[[auth.api_keys]]\nid = \"a\"\nkey = \"sk-a\"\n";
+    let config = format!("{keys}[server]\nwrite_timeout_ms = 400\n");
+    let mut server = Server::scripted("default = \"abcdefghij\"", &config);
+    let body = chat("Hi").to_string();
+    let key = [
+        ("authorization", "Bearer sk-a"),
+        ("content-type", "application/json"),
+    ];
+    // Of a small answer, the first byte takes all from the server's hands.
+    for (path, takes) in [(PAGE, true), (PAGE, false), ("/v1/models", false)] {
+        let mut known = reader_without_room(&server, CHAT, &body, &key);
+        let slow = reader_without_room(&server, path, "", &[]);
+        slow.set_read_timeout(Some(Duration::from_millis(50)))
+            .expect("set a timeout");
+        // Ends when the server does.
+        until("the connection is closed", || {
+            let mut slow = slow.try_clone().expect("a handle");
+            let more = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]);
+            let wrote = slow.write_all(if takes { &more } else { &[] });
+            let mut some = [0; 1024];
+            let read = slow.read(&mut some);
+            let waits = |kind| matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            wrote.is_err() || !read.map_or_else(|error| waits(error.kind()), |bytes| bytes > 0)
+        });
+        // Who is known has as long as it takes.
+        let room = frame(WINDOW_UPDATE, 0, 1, &[0, 1, 0, 0]);
+        known.write_all(&room).expect("write");
+        while frames::next(&mut known).expect("a frame").kind != DATA {}
+    }
+    server.assert_sound();
 }

@@ -10,6 +10,7 @@ use crate::{folder, wire};
 const KEY: &str = "attacker-key";
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
+const PAGES: &[u8] = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// One class of attack. The number makes each run another.
 pub(crate) struct Attack {
@@ -33,6 +34,7 @@ pub(crate) const ATTACKS: &[Attack] = attacks! {
     "rapid resets": |ground, _| wire::rapid_resets(ground);
     "control frames": |ground, _| wire::control_frames(ground);
     "closed windows": |ground, _| wire::closed_windows(ground, KEY);
+    "pages that nobody reads": |ground, _| wire::hold(ground, 120, &PAGES.repeat(40));
     "keyless bodies": |ground, _| post(ground, "no key", CHAT, &vec![b' '; 3 << 20]);
     "half bodies": half_bodies;
     "bodies without end": endless_body;

@@ -240,6 +240,11 @@ impl AccessRecord {
         self.with(|facts| facts.error.is_some())
     }
 
+    /// Whether it is known who asks.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.with(|facts| facts.account.is_some())
+    }
+
     fn with<T>(&self, change: impl FnOnce(&mut Facts) -> T) -> T {
         // Facts are plain values: one that a panic left behind is as good as any.
         change(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner))

@@ -2,11 +2,12 @@
 //!
 //! While places are free, anybody may take them. When they run out, a new connection takes the place of one
 //! that has no complete request: the one that has waited longest, of the address that has most of them. So a
-//! peer that opens connections and says nothing displaces its own. An eighth of the places is kept for
+//! peer that opens connections and says nothing displaces its own. A request whose answer is made, and is the same for
+//! everybody, counts as none: a peer that asks for pages and does not read them displaces its own, too. An eighth of the places is kept for
 //! addresses that have few, and a few more for health checks, so that those are answered when everything
 //! else is taken by requests that are being worked on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,9 @@ const KEPT_FOR_OTHERS: usize = 8;
 
 /// File descriptors that are not for connections: models, plugins, requests of plugins, the log.
 const OTHER_DESCRIPTORS: usize = 64;
+
+/// Looks at a connection within the time that an answer for nobody in particular may take.
+const LOOKS: u32 = 4;
 
 /// Least time between two log lines about a lack of places.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
@@ -101,8 +105,12 @@ struct Entry {
     since: Instant,
     /// Requests that are not answered yet.
     requests: usize,
-    /// Of those, the complete ones.
+    /// Of those, the complete ones whose answers are being made, or are for callers that are known.
     complete: usize,
+    /// Answers for nobody in particular that are being handed over, by their numbers, and since when.
+    unclaimed: BTreeMap<u64, Instant>,
+    /// Numbers of those so far.
+    numbers: u64,
     end: Arc<Notify>,
 }
 
@@ -110,6 +118,23 @@ impl Entry {
     /// Whether it may be ended for the sake of another.
     fn is_waiting(&self) -> bool {
         self.complete == 0
+    }
+
+    /// A request is no longer at this stage.
+    fn leave(&mut self, stage: ExchangeStage) {
+        match stage {
+            ExchangeStage::Arriving => {}
+            ExchangeStage::Complete => self.complete = self.complete.saturating_sub(1),
+            ExchangeStage::Unclaimed(number) => {
+                self.unclaimed.remove(&number);
+            }
+        }
+    }
+
+    /// Whether nothing else goes on and an answer for nobody in particular has been handed over for so long.
+    fn is_overdue(&self, limit: Duration) -> bool {
+        let oldest = self.unclaimed.values().next();
+        self.is_waiting() && oldest.is_some_and(|since| since.elapsed() >= limit)
     }
 }
 
@@ -157,6 +182,8 @@ impl ConnectionTable {
                 since: Instant::now(),
                 requests: 0,
                 complete: 0,
+                unclaimed: BTreeMap::new(),
+                numbers: 0,
                 end: Arc::clone(&end),
             },
         );
@@ -309,6 +336,20 @@ impl Connection {
         self.end.notified().await;
     }
 
+    /// Ready when an answer for nobody in particular has been handed over for longer than `limit` to a peer that has
+    /// nothing else to wait for. A peer that reads a byte now and then stalls no write, and ends nothing.
+    pub(crate) async fn overdue(&self, limit: Duration) {
+        let pause = (limit / LOOKS).max(Duration::from_millis(1));
+        loop {
+            tokio::time::sleep(pause).await;
+            let state = self.table.lock();
+            let entry = state.entries.get(&self.number);
+            if entry.is_some_and(|entry| entry.is_overdue(limit)) {
+                return;
+            }
+        }
+    }
+
     /// Whether a request of the connection is not answered yet.
     pub(crate) fn is_in_request(&self) -> bool {
         let state = self.table.lock();
@@ -326,7 +367,7 @@ impl Connection {
         });
         Exchange {
             connection: Arc::clone(self),
-            complete: Mutex::new(false),
+            stage: Mutex::new(ExchangeStage::Arriving),
         }
     }
 }
@@ -341,31 +382,57 @@ impl Drop for Connection {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     connection: Arc<Connection>,
-    complete: Mutex<bool>,
+    stage: Mutex<ExchangeStage>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum ExchangeStage {
+    /// The request is not complete.
+    Arriving,
+    /// All of the request is here.
+    Complete,
+    /// The answer is made, and is for nobody in particular. It has this number.
+    Unclaimed(u64),
 }
 
 impl Exchange {
     /// All of the request is here.
     pub(crate) fn complete(&self) {
-        let mut complete = self.complete.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*complete {
-            *complete = true;
-            let connection = &self.connection;
-            connection
-                .table
-                .update(connection.number, |entry| entry.complete += 1);
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*stage, ExchangeStage::Arriving) {
+            *stage = ExchangeStage::Complete;
+            self.update(|entry| entry.complete += 1);
         }
+    }
+
+    /// The answer is made, and nothing of it is for a caller that is known.
+    pub(crate) fn hand_to_nobody(&self) {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let was = *stage;
+        if matches!(was, ExchangeStage::Unclaimed(_)) {
+            return;
+        }
+        self.update(|entry| {
+            entry.leave(was);
+            entry.numbers += 1;
+            entry.unclaimed.insert(entry.numbers, Instant::now());
+            *stage = ExchangeStage::Unclaimed(entry.numbers);
+        });
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Entry)) {
+        let connection = &self.connection;
+        connection.table.update(connection.number, change);
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let complete = self.complete.get_mut();
-        let complete = *complete.unwrap_or_else(PoisonError::into_inner);
-        let connection = &self.connection;
-        connection.table.update(connection.number, |entry| {
+        let stage = self.stage.get_mut();
+        let stage = *stage.unwrap_or_else(PoisonError::into_inner);
+        self.update(|entry| {
             entry.requests = entry.requests.saturating_sub(1);
-            entry.complete = entry.complete.saturating_sub(usize::from(complete));
+            entry.leave(stage);
             entry.since = Instant::now();
         });
     }
@@ -454,6 +521,42 @@ mod tests {
         );
         let other = table.admit(address("10.0.0.2")).expect("a place");
         assert_eq!(other.place(), Place::Any);
+    }
+
+    #[tokio::test]
+    async fn answers_for_nobody_in_particular_keep_no_place() {
+        let table = table(3, 3);
+        let [reader, both, known] =
+            [1, 2, 3].map(|_| Arc::new(table.admit(address("10.0.0.1")).expect("a place")));
+        let page = reader.begin();
+        page.complete();
+        let known_answer = known.begin();
+        known_answer.complete();
+        let (other_page, work) = (both.begin(), both.begin());
+        work.complete();
+        for page in [&page, &other_page] {
+            page.hand_to_nobody();
+            page.hand_to_nobody();
+            page.complete();
+        }
+        let limit = Duration::from_millis(20);
+        reader.overdue(limit).await;
+        let wait = |connection: &Arc<Connection>| {
+            let connection = Arc::clone(connection);
+            async move { tokio::time::timeout(limit * 3, connection.overdue(limit)).await }
+        };
+        assert!(wait(&both).await.is_err() && wait(&known).await.is_err());
+        let next = table.admit(address("10.0.0.1")).expect("a place");
+        assert_eq!(next.place(), Place::Any);
+        assert!(has_ended(&reader).await);
+        assert!(!has_ended(&both).await && !has_ended(&known).await);
+        // What is over leaves nothing behind.
+        drop((other_page, work));
+        let state = table.lock();
+        let entry = state.entries.get(&both.number).expect("it is there");
+        assert!(entry.unclaimed.is_empty() && entry.complete == 0 && entry.requests == 0);
+        drop(state);
+        drop((page, known_answer, next));
     }
 
     #[tokio::test]

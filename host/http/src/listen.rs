@@ -91,6 +91,10 @@ struct Acceptor {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HealthOnly;
 
+/// Marks answers that are for nobody in particular: whole ones of requests whose caller is not known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unclaimed;
+
 /// Serve until a signal came and everything has ended.
 pub async fn serve(
     endpoint: Arc<Endpoint>,
@@ -303,6 +307,10 @@ async fn connection(
                 tracing::debug!(%peer, "a connection without a complete request was ended");
                 return;
             }
+            () = connection.overdue(limits.write_timeout) => {
+                tracing::debug!(%peer, "a connection was ended whose peer does not read a page in time");
+                return;
+            }
             () = open.stopping(), if !stopping => {
                 stopping = true;
                 served.as_mut().graceful_shutdown();
@@ -337,6 +345,9 @@ fn answer(
     }
     async move {
         let mut response = router.oneshot(request).await?;
+        if response.extensions_mut().remove::<Unclaimed>().is_some() {
+            exchange.hand_to_nobody();
+        }
         if upgrades && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             // What follows may be frames, and is not to be read as requests.
             let close = HeaderValue::from_static("close");

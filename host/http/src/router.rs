@@ -30,7 +30,7 @@ use crate::contract::{
 use crate::dialect::{Dialect, dialect_of};
 use crate::guard::{self, Guard};
 use crate::health::{self, Checks};
-use crate::listen::HealthOnly;
+use crate::listen::{HealthOnly, Unclaimed};
 use crate::load_page;
 use crate::metrics_format::MetricsFormat;
 use crate::problem::{Problem, ProblemShape, json_response, stopping, write_problem};
@@ -372,6 +372,10 @@ fn finish(response: Response, access: AccessGuard, version: Version) -> Response
     if streams && version == Version::HTTP_11 {
         let keep = HeaderValue::from_static("keep-alive");
         parts.headers.entry(header::CONNECTION).or_insert(keep);
+    }
+    let socket = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+    if !streams && !socket && !access.record.is_claimed() {
+        parts.extensions.insert(Unclaimed);
     }
     let length = parts.headers.get(header::CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
