@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::answers::{CHAT, chat};
 use crate::support::client::Request;
+use crate::support::frames::{self, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, block, frame};
 use crate::support::{PATIENCE, Server};
 
 /// Send bytes as they are, and read all that comes back until the server closes.
@@ -118,6 +119,137 @@ fn ambiguous_heads_are_refused() {
     let log = server.log().join("\n");
     assert!(!log.contains("smuggled"), "{log}");
     server.assert_sound();
+}
+
+/// One byte wrong in a chunked body that a lenient reader takes.
+#[test]
+fn chunks_that_a_lenient_reader_takes_are_refused_at_once() {
+    let config = "[server]\nbody_timeout_ms = 600000\nheader_timeout_ms = 600000\n";
+    let mut server = Server::scripted("default = \"x\"", config);
+    let body = chat("Hi").to_string();
+    let size = format!("{:x}", body.len());
+    let chunk = |line: &[u8], rest: &str| {
+        [line, b"\r\n", body.as_bytes(), b"\r\n", rest.as_bytes()].concat()
+    };
+    let line = |line: &str| chunk(line.as_bytes(), "0\r\n\r\n");
+    let end = |end: &str| chunk(size.as_bytes(), end);
+    let cases = [
+        ("a space behind the size", line(&format!("{size} "))),
+        ("a tab behind the size", line(&format!("{size}\t"))),
+        ("a space before the size", line(&format!(" {size}"))),
+        (
+            "an extension that is not ASCII",
+            chunk(&[size.as_bytes(), b";a=\xe4"].concat(), "0\r\n\r\n"),
+        ),
+        (
+            "a control character in an extension",
+            line(&format!("{size};a=\u{1}")),
+        ),
+        (
+            "a long extension",
+            line(&format!("{size};a={}", "x".repeat(9000))),
+        ),
+        (
+            "a line feed alone behind a size",
+            [size.as_bytes(), b"\n", body.as_bytes(), b"\r\n0\r\n\r\n"].concat(),
+        ),
+        ("a space behind the last size", end("0 \r\n\r\n")),
+        ("a line feed alone in a trailer", end("0\r\na: b\n\r\n")),
+        ("a line feed alone at the end", end("0\r\na: b\r\n\n")),
+        (
+            "long trailers",
+            end(&format!("0\r\na: {}\r\n\r\n", "x".repeat(9000))),
+        ),
+    ];
+    for (what, body) in cases {
+        let head = format!(
+            "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             transfer-encoding: chunked\r\n\r\n"
+        );
+        let behind = "GET /smuggled HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let sent = [head.as_bytes(), &body, behind.as_bytes()].concat();
+        // The connection is closed by the server: the client asks for nothing of that.
+        let found = answers(&exchange(&server, &sent));
+        let refused = (400, Some("body_unreadable".to_owned()));
+        assert_eq!(found, [refused], "{what}");
+    }
+    let log = server.log().join("\n");
+    assert!(!log.contains("smuggled"), "{log}");
+    server.assert_sound();
+}
+
+#[test]
+fn hosts_that_name_no_server_and_doubles_are_refused() {
+    let config = "[server]\nallowed_hosts = [\"*\"]\n";
+    let server = Server::scripted("default = \"x\"", config);
+    let get = |headers: &str| {
+        let sent = format!("GET /health HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
+        answers(&exchange(&server, sent.as_bytes()))
+    };
+    for good in [
+        "localhost",
+        "a.example:80",
+        "[::1]:8080",
+        "127.0.0.1",
+        "a_b",
+    ] {
+        let found = get(&format!("host: {good}\r\n"));
+        assert_eq!(found, [(200, None)], "{good:?}");
+    }
+    for bad in [
+        "a b", "a,b", "a, b", "u@a", "u:p@a:80", "[", "[::1", "[::1]x", "[x]", "::1", "a:b",
+        "a:99999", "a/b", "a\\b", "http://a", "a%2", "<a>",
+    ] {
+        let found = get(&format!("host: {bad}\r\n"));
+        assert_eq!(found, [malformed()], "{bad:?}");
+    }
+    // Over HTTP/2 the name may stand in two places.
+    for (name, value) in [
+        ("host", "a,b"),
+        (":authority", "u@a"),
+        (":authority", "a,b"),
+    ] {
+        let mut headers = frames::request("GET", "/health");
+        if name.starts_with(':') {
+            headers.retain(|(known, _)| *known != name);
+            headers.insert(0, (name, value));
+        } else {
+            headers.retain(|(known, _)| *known != ":authority");
+            headers.push((name, value));
+        }
+        let stream = TcpStream::connect(server.address()).expect("connect");
+        let mut stream = frames::open(stream, PATIENCE);
+        let asked = frame(HEADERS, END_HEADERS | END_STREAM, 1, &block(&headers));
+        stream.write_all(&asked).expect("write");
+        let answer = loop {
+            let frame = frames::next(&mut stream).expect("a frame");
+            if frame.stream == 1 {
+                break frame;
+            }
+        };
+        // Status 400 is entry 12 of the static table (RFC 7541, appendix A). What h2 does not take, it resets itself.
+        let refused = answer.kind == HEADERS && answer.payload.first() == Some(&0x8c);
+        assert!(
+            refused || answer.kind == RST_STREAM,
+            "{name}: {value}: {answer:?}"
+        );
+    }
+    for name in [
+        "x-request-timeout",
+        "x-stainless-timeout",
+        "idempotency-key",
+        "content-encoding",
+        "content-type",
+        "origin",
+        "api-key",
+    ] {
+        for second in ["5", "6"] {
+            let found = get(&format!(
+                "host: localhost\r\n{name}: 5\r\n{name}: {second}\r\n"
+            ));
+            assert_eq!(found, [malformed()], "{name}");
+        }
+    }
 }
 
 #[test]

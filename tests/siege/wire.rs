@@ -95,6 +95,8 @@ pub(crate) fn ambiguous_heads(ground: &Ground) {
         "x: a\n b\r\n\r\n",
         "transfer-encoding: chunked\r\n\r\nffffffffffffffff\r\n",
         "transfer-encoding: chunked\r\n\r\n5;x=\r\nabc",
+        "transfer-encoding: chunked\r\n\r\n1 \r\n{\r\n0\r\n\r\n",
+        "transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\na: b\n\r\n",
     ] {
         let sent = format!("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n{head}");
         exchange(ground, sent.as_bytes());

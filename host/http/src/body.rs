@@ -71,7 +71,7 @@ async fn collect(
             Problem::new(
                 StatusCode::BAD_REQUEST,
                 "body_unreadable",
-                format!("the body could not be read: {error}"),
+                format!("the body could not be read: {}", cause(&error)),
             )
         })?;
         let Ok(chunk) = frame.into_data() else {
@@ -90,6 +90,15 @@ async fn collect(
         collected.extend_from_slice(&chunk);
     }
     Ok(collected.into())
+}
+
+/// What an error came from, in the words of that.
+pub(crate) fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a dyn std::error::Error {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause
 }
 
 /// Reserve memory for a body, or a message, of so many bytes.

@@ -7,6 +7,7 @@
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 
 use crate::problem::Problem;
+use crate::request_head::{NO_HOST, is_host};
 
 /// Longest address, path and query together.
 const MAX_URI_BYTES: usize = 8 * 1024;
@@ -157,13 +158,18 @@ impl Guard {
     }
 }
 
-/// Headers of which two would let two readers see different callers.
-const SINGLE: [&str; 5] = [
+/// Headers of which two would let two readers see different callers, or different requests.
+const SINGLE: [&str; 10] = [
     "host",
     "authorization",
     "x-api-key",
     "api-key",
     "content-type",
+    "content-encoding",
+    "idempotency-key",
+    "origin",
+    "x-request-timeout",
+    "x-stainless-timeout",
 ];
 
 fn check_single<B>(request: &Request<B>) -> Result<(), Problem> {
@@ -177,7 +183,16 @@ fn check_single<B>(request: &Request<B>) -> Result<(), Problem> {
         return Err(malformed(format!("the header `{name}` is there twice")));
     }
     // HTTP/2 may name the server in two places, and HTTP/1.1 in an absolute address.
-    if let (Some(authority), Some(host)) = (request.uri().authority(), headers.get(header::HOST))
+    let authority = request.uri().authority();
+    let host = headers.get(header::HOST);
+    let names = [
+        host.map(HeaderValue::as_bytes),
+        authority.map(|name| name.as_str().as_bytes()),
+    ];
+    if names.into_iter().flatten().any(|name| !is_host(name)) {
+        return Err(malformed(NO_HOST.to_owned()));
+    }
+    if let (Some(authority), Some(host)) = (authority, host)
         && !authority
             .as_str()
             .as_bytes()

@@ -4,7 +4,8 @@
 //! they come; their length is followed, so that the next head is found. In the place of a head that is
 //! refused, hyper gets a plain `GET`: its turn comes when all requests before it are answered, and the
 //! service answers it with the refusal, in the form of all other errors. Nothing behind it is read as a
-//! request. A connection that opens with the preface of HTTP/2 passes untouched.
+//! request. hyper takes some chunks that [`chunk_scan`](super::chunk_scan) does not, so it gets nothing of what is
+//! broken: behind what passes, the stream fails, and so does the body. A connection that opens with the preface of HTTP/2 passes untouched.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -47,6 +48,8 @@ enum Stage {
     Open,
     /// Nothing further is read.
     Closed,
+    /// Nothing further is read, and the body in progress never ends: a chunk of it is broken.
+    Broken,
 }
 
 /// The gate of one connection.
@@ -113,7 +116,12 @@ impl HeadGate {
 
     /// Whether nothing further is read.
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.stage, Stage::Closed)
+        matches!(self.stage, Stage::Closed | Stage::Broken)
+    }
+
+    /// Whether the body in progress is broken, so that reading on is an error.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.stage, Stage::Broken)
     }
 
     /// Whether the peer may have sent something that was not read as a request or is part of one.
@@ -122,7 +130,7 @@ impl HeadGate {
             Stage::Opening | Stage::Head => {
                 self.has_part_of_head() || self.passed < self.ready.len()
             }
-            Stage::Length(_) | Stage::Chunked(_) | Stage::Closed => true,
+            Stage::Length(_) | Stage::Chunked(_) | Stage::Closed | Stage::Broken => true,
             Stage::Open => false,
         }
     }
@@ -138,7 +146,7 @@ impl HeadGate {
     /// How many of the first bytes belong to the body in progress.
     fn body(&mut self, bytes: &[u8]) -> usize {
         match &mut self.stage {
-            Stage::Opening | Stage::Head | Stage::Closed => 0,
+            Stage::Opening | Stage::Head | Stage::Closed | Stage::Broken => 0,
             Stage::Open => bytes.len(),
             Stage::Length(left) => {
                 let here = usize::try_from(*left).unwrap_or(usize::MAX);
@@ -155,10 +163,10 @@ impl HeadGate {
                     self.stage = Stage::Head;
                     at
                 }
-                // hyper finds the same byte wrong and ends the body with an error.
+                // Without the byte that is wrong, hyper cannot take the body for a whole one.
                 Scanned::Broken(at) => {
-                    self.stage = Stage::Closed;
-                    at
+                    self.stage = Stage::Broken;
+                    at.saturating_sub(1)
                 }
             },
         }
@@ -174,7 +182,7 @@ impl HeadGate {
             Stage::Opening if H2_PREFACE.starts_with(&self.held) => return false,
             Stage::Opening => self.stage = Stage::Head,
             Stage::Head => return self.head(),
-            Stage::Closed => self.held = Vec::new(),
+            Stage::Closed | Stage::Broken => self.held = Vec::new(),
             Stage::Open | Stage::Length(_) | Stage::Chunked(_) => {
                 let held = std::mem::take(&mut self.held);
                 let pass = self.body(&held);
@@ -288,7 +296,26 @@ mod tests {
         let sent = [head, &b"3\nabc\r\n0\r\n\r\nGET /b HTTP/1.1\r\n"[..]].concat();
         for cut in 0..=sent.len() {
             let (one, two) = sent.split_at(cut);
-            assert_eq!(pass(&[one, two]).0, [head, &b"3\n"[..]].concat());
+            assert_eq!(pass(&[one, two]).0, [head, &b"3"[..]].concat());
+        }
+    }
+
+    #[test]
+    fn a_body_that_hyper_would_take_breaks_before_its_end() {
+        let head = b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+        let long = format!("0\r\na: {}\r\n\r\n", "x".repeat(8 * 1024 - 5));
+        for body in [&b"0 \r\n\r\n"[..], b"0\r\na: b\n\r\n", long.as_bytes()] {
+            let mut gate = HeadGate::new(BOUNDS, Arc::default());
+            let direct = gate.take(&[head, body].concat());
+            assert!(gate.is_broken() && gate.is_closed());
+            let mut passed = direct;
+            loop {
+                match gate.deliver(1000).len() {
+                    0 => break,
+                    more => passed += more,
+                }
+            }
+            assert!(passed < head.len() + body.len());
         }
     }
 

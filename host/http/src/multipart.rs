@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::body::{late, stopped, too_large};
+use crate::body::{cause, late, stopped, too_large};
 use crate::problem::{Problem, stopping};
 
 /// Longest boundary, in bytes; the standard's own limit.
@@ -201,7 +201,7 @@ impl Multipart {
             return Ok(false);
         };
         let frame = frame.map_err(|error| {
-            let problem = format!("the body could not be read: {error}");
+            let problem = format!("the body could not be read: {}", cause(&error));
             Problem::new(StatusCode::BAD_REQUEST, "body_unreadable", problem)
         })?;
         if let Ok(data) = frame.into_data() {

@@ -5,6 +5,7 @@
 //! becomes another one (request smuggling). A head that two readers could take differently is refused here.
 
 use std::borrow::Cow;
+use std::net::Ipv6Addr;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
@@ -187,6 +188,9 @@ fn check_headers(headers: &[httparse::Header<'_>], http_11: bool) -> Result<Fram
         }
         if header.name.eq_ignore_ascii_case("host") {
             hosts += 1;
+            if !is_host(header.value) {
+                return Err(HeadRefusal::malformed(NO_HOST));
+            }
         } else if header.name.eq_ignore_ascii_case("content-length") {
             if length.replace(header.value).is_some() {
                 return Err(HeadRefusal::malformed(
@@ -221,6 +225,51 @@ fn check_headers(headers: &[httparse::Header<'_>], http_11: bool) -> Result<Fram
             HeadRefusal::malformed("the header `Content-Length` is not a number of bytes")
         }),
     }
+}
+
+/// What is said of a `Host` that names no server.
+pub(crate) const NO_HOST: &str = "the header `Host` is not the name of a server with a port or without; IPv6 addresses \
+     stand in brackets";
+
+/// Whether a value is one of `Host` (RFC 9112, section 3.2): a name or an address, and a port or none. It is empty where
+/// the address of the request names no server. A comma stands in no name: it joins the values of two headers.
+pub(crate) fn is_host(value: &[u8]) -> bool {
+    let Ok(value) = std::str::from_utf8(value) else {
+        return false;
+    };
+    let (is_sound, port) = match value.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((address, behind)) => (address.parse::<Ipv6Addr>().is_ok(), behind),
+            None => return false,
+        },
+        None => {
+            let (name, port) = value.split_at(value.find(':').unwrap_or(value.len()));
+            let is_named = !name.is_empty() || port.is_empty();
+            (is_named && is_name(name.as_bytes()), port)
+        }
+    };
+    let is_port = match port.strip_prefix(':') {
+        Some("") => true,
+        Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok(),
+        None => port.is_empty(),
+    };
+    is_sound && is_port
+}
+
+/// Whether this is the name of a server by RFC 3986 (section 3.2.2), commas excepted.
+fn is_name(name: &[u8]) -> bool {
+    let mut rest = name;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = match first {
+            b'%' => match behind.split_at_checked(2) {
+                Some((digits, behind)) if digits.iter().all(u8::is_ascii_hexdigit) => behind,
+                _ => return false,
+            },
+            byte if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=".contains(byte) => behind,
+            _ => return false,
+        };
+    }
+    true
 }
 
 /// Digits only: other readers take signs and lists differently.
@@ -304,6 +353,62 @@ mod tests {
         ] {
             let refusal = whole(&head).expect_err(&head);
             assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{head}");
+        }
+    }
+
+    #[test]
+    fn hosts_name_one_server() {
+        for good in [
+            "",
+            "a",
+            "a:",
+            "a.example:8080",
+            "A_b-c.~1",
+            "a%20b",
+            "127.0.0.1:1",
+            "[::1]",
+            "[::1]:65535",
+            "[::ffff:1.2.3.4]:",
+        ] {
+            assert!(is_host(good.as_bytes()), "{good:?}");
+        }
+        for bad in [
+            "a b",
+            "a,b",
+            "a, b",
+            "u@a",
+            "u:p@a",
+            ":80",
+            "[",
+            "[]",
+            "[::1",
+            "[::1]x",
+            "[::1]:x",
+            "[a]",
+            "[127.0.0.1]",
+            "]",
+            "::1",
+            "a:b",
+            "a:1:2",
+            "a:65536",
+            "a:+1",
+            "a:-1",
+            "a/b",
+            "http://a",
+            "a?b",
+            "a#b",
+            "a\\b",
+            "a%2",
+            "a%zz",
+            "a\"b",
+            "<a>",
+            "a\tb",
+            "ä",
+        ] {
+            assert!(!is_host(bad.as_bytes()), "{bad:?}");
+            let refused = whole(&format!("GET / HTTP/1.1\r\nhost: {bad}\r\n\r\n"));
+            let refusal = refused.expect_err(bad);
+            assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{bad:?}");
         }
     }
 

@@ -153,6 +153,15 @@ impl GuardedStream {
     }
 }
 
+/// Error of a body of which a chunk is broken.
+fn broken_chunk() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a chunk of it is malformed: sizes are hexadecimal digits alone, extensions printable ASCII of at most 8 KiB, and \
+         lines end with CR LF",
+    )
+}
+
 impl AsyncRead for GuardedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -165,6 +174,9 @@ impl AsyncRead for GuardedStream {
             if !ready.is_empty() {
                 buffer.put_slice(ready);
                 return Poll::Ready(Ok(()));
+            }
+            if this.gate.is_broken() {
+                return Poll::Ready(Err(broken_chunk()));
             }
             if this.gate.is_closed() {
                 return Poll::Pending;
