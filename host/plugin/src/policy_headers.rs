@@ -20,7 +20,28 @@ const MAX_BYTES: usize = 8 << 10;
 const PASSED_PREFIXES: [&str; 2] = ["x-", "ratelimit-"];
 
 /// Names with such a beginning that are the server's own to give.
-const RESERVED: [&str; 3] = ["x-request-id", "x-should-retry", "x-content-type-options"];
+const RESERVED: [&str; 5] = [
+    "x-request-id",
+    "x-request-trace",
+    "x-queue-position",
+    "x-should-retry",
+    "x-content-type-options",
+];
+
+/// Beginnings of names by which reverse proxies take orders from the server behind them, such as to send a file of their
+/// own or an answer of another server (nginx, Apache, lighttpd, LiteSpeed, Perlbal, Envoy), and of the server's own.
+const RESERVED_PREFIXES: [&str; 7] = [
+    "x-accel-",
+    "x-sendfile",
+    "x-lighttpd-",
+    "x-litespeed-",
+    "x-reproxy-",
+    "x-envoy-",
+    "x-mortise-",
+];
+
+/// The one of the server's own names by which a policy decides something: whether an answer may be cached.
+const CACHE_CONTROL: &str = "x-mortise-cache-control";
 
 /// Name that is passed on with a denial only.
 const CHALLENGE: &str = "www-authenticate";
@@ -82,8 +103,12 @@ fn is_passed(name: &str, answer: Answer) -> bool {
         name.strip_prefix(prefix)
             .is_some_and(|rest| !rest.is_empty())
     });
+    let of_others = RESERVED_PREFIXES
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+        && name != CACHE_CONTROL;
     let challenge = name == CHALLENGE && answer == Answer::Denied;
-    (prefixed && !RESERVED.contains(&name.as_str())) || challenge
+    (prefixed && !of_others && !RESERVED.contains(&name.as_str())) || challenge
 }
 
 #[cfg(test)]
@@ -130,6 +155,33 @@ mod tests {
         let mut accented = vec![header("x-tenant", "Zürich")];
         assert!(check(&accented).is_ok());
         assert_eq!(retain(&mut accented, Answer::Allowed), ["x-tenant"]);
+    }
+
+    #[test]
+    fn what_proxies_obey_and_what_is_the_servers_own_is_left_out() {
+        let refused = [
+            "x-accel-redirect",
+            "X-Accel-Buffering",
+            "x-sendfile",
+            "X-Sendfile-Type",
+            "x-lighttpd-send-file",
+            "X-LIGHTTPD-send-tempfile",
+            "x-litespeed-location",
+            "x-reproxy-url",
+            "x-envoy-immediate-health-check-fail",
+            "x-mortise-cache",
+            "X-Mortise-Anything",
+            "x-queue-position",
+            "x-request-trace",
+        ];
+        for answer in [Answer::Allowed, Answer::Denied] {
+            let mut headers: Vec<_> = refused.iter().map(|name| header(name, "1")).collect();
+            let passed = ["x-mortise-cache-control", "x-acceleration", "x-mortised"];
+            headers.extend(passed.map(|name| header(name, "no-store")));
+            assert_eq!(retain(&mut headers, answer), refused);
+            let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, passed);
+        }
     }
 
     #[test]
