@@ -303,12 +303,8 @@ async fn connection(
                 }
                 return;
             }
-            () = connection.ended() => {
-                tracing::debug!(%peer, "a connection without a complete request was ended");
-                return;
-            }
-            () = connection.overdue(limits.write_timeout) => {
-                tracing::debug!(%peer, "a connection was ended whose peer does not read a page in time");
+            reason = must_end(&connection, limits) => {
+                tracing::debug!(%peer, reason, "a connection was ended");
                 return;
             }
             () = open.stopping(), if !stopping => {
@@ -316,6 +312,14 @@ async fn connection(
                 served.as_mut().graceful_shutdown();
             }
         }
+    }
+}
+
+/// Wait until a connection must end before its peer ends it, and tell why.
+async fn must_end(connection: &Connection, limits: &ConnectionLimits) -> &'static str {
+    tokio::select! {
+        () = connection.ended() => "it has no complete request",
+        () = connection.overdue(limits.write_timeout) => "its peer does not read an answer in time",
     }
 }
 

@@ -43,6 +43,15 @@ pub struct Call {
     pub waived_priority: i32,
 }
 
+impl Call {
+    /// The call with a length of at least so many bytes.
+    pub(crate) fn of_length(&self, least: u64) -> Self {
+        let mut call = self.clone();
+        told_length::raise(&mut call.headers, least);
+        call
+    }
+}
+
 /// Caller whose work was admitted before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Granted {

@@ -3,7 +3,6 @@
 
 use mortise_models::conversation::{Message, Part, Role};
 
-use crate::admission::Call;
 use crate::request::Prompt;
 
 /// Header with the length.
@@ -11,15 +10,6 @@ const LENGTH: &str = "content-length";
 
 /// Bytes for which one token counts that a caller gives as its id: those that estimates take for one of a text.
 const BYTES_PER_ID: u64 = 4;
-
-impl Call {
-    /// The call with a length of at least so many bytes.
-    pub(crate) fn of_length(&self, least: u64) -> Self {
-        let mut call = self.clone();
-        raise(&mut call.headers, least);
-        call
-    }
-}
 
 /// Raise the length among the headers to at least so many bytes. Where there is none, or none that can be read, it is
 /// added.
