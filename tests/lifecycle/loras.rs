@@ -550,6 +550,7 @@ fn feature_z13_events_tell_of_adapters() {
     let key = format!("Bearer {KEY}");
     let followed = Request::get("/v1/admin/events?topics=loras").header("authorization", &key);
     let mut events = followed.begin(&adapted.managed.admin);
+    assert_eq!(events.head().status, 200);
     let mut text = String::new();
     let mut wait_for = |wanted: &str| {
         while !text.contains(wanted) {
