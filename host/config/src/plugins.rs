@@ -14,7 +14,8 @@ use super::hex::hex_32;
 use super::policy_grants::{check_headers, check_rewrite, check_secrets};
 use super::raw::{RawBinding, RawHttp, RawPlugins};
 use super::templates::check_templates;
-use super::{ConfigError, invalid, milliseconds, upstream, within};
+use super::variables::read;
+use super::{ConfigError, invalid, milliseconds, within};
 
 pub(super) fn check_plugins(
     raw: &RawPlugins,
@@ -353,7 +354,7 @@ fn check_http(
 /// The certificates of a file.
 fn authorities(key: &str, path: &Path) -> Result<HttpAuthorities, ConfigError> {
     let wrong = |error: &dyn Display| invalid(key, format!("`{}`: {error}", path.display()));
-    let text = upstream::read(key, path)?;
+    let text = read(key, path)?;
     text.parse()
         .map_err(|error: HttpAuthoritiesError| wrong(&error))
 }

@@ -7,7 +7,8 @@ use mortise_api::Retention;
 use mortise_store::{PostgresConfig, StoreConfig};
 use serde::Deserialize;
 
-use super::{ConfigError, invalid, upstream, variable_of, within};
+use super::variables::read;
+use super::{ConfigError, invalid, variable_of, within};
 
 /// Most that may be configured, in MiB: 16 TiB.
 const MIB_MAX: usize = 16 << 20;
@@ -139,7 +140,7 @@ impl RawStore {
                 Ok(Some(("store.url_env", url)))
             }
             (None, None, Some(file)) => {
-                let url = upstream::read("store.url_file", &base.join(file))?;
+                let url = read("store.url_file", &base.join(file))?;
                 Ok(Some(("store.url_file", url.trim().to_owned())))
             }
             _ => {
@@ -153,7 +154,7 @@ impl RawStore {
     fn authorities(&self, base: &Path, needed: bool) -> Result<Option<String>, ConfigError> {
         match &self.ca_file {
             None => Ok(None),
-            Some(file) if needed => upstream::read("store.ca_file", &base.join(file)).map(Some),
+            Some(file) if needed => read("store.ca_file", &base.join(file)).map(Some),
             Some(_) => Err(invalid(
                 "store.ca_file",
                 "it is for the TLS of a database, and there is no `store.url`",

@@ -8,7 +8,8 @@ use mortise_trace::{Encoding, Sampling, TraceConfig};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use super::{ConfigError, invalid, milliseconds, upstream, variable_of, within};
+use super::variables::read;
+use super::{ConfigError, invalid, milliseconds, variable_of, within};
 
 /// Spans that may wait, at most.
 const QUEUE_MAX: usize = 1 << 16;
@@ -78,7 +79,7 @@ impl RawTraces {
         let authorities = self
             .ca_file
             .as_ref()
-            .map(|file| upstream::read("traces.ca_file", &base.join(file)));
+            .map(|file| read("traces.ca_file", &base.join(file)));
         let authorities = authorities.transpose()?;
         let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value == "true")
             || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");

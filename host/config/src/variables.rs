@@ -87,7 +87,7 @@ fn placeholder(key: &str, variable: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-        use std::path::Path;
+    use std::path::Path;
 
     use super::*;
     use crate::{Config, Overrides};

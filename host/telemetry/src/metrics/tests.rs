@@ -53,6 +53,7 @@ fn loaded(name: &str) -> ModelStatus {
             reranker: None,
             loaded_at: std::time::Instant::now(),
         })),
+        pinned: false,
         in_flight: 3,
         uses: 7,
         memory_bytes: 11,
