@@ -551,19 +551,24 @@ fn feature_z13_events_tell_of_adapters() {
     let followed = Request::get("/v1/admin/events?topics=loras").header("authorization", &key);
     let mut events = followed.begin(&adapted.managed.admin);
     assert_eq!(events.head().status, 200);
-    let mut text = String::new();
-    let mut wait_for = |wanted: &str| {
-        while !text.contains(wanted) {
+    // Each event of the topic is all adapters.
+    let mut wait_for = |so: &dyn Fn(&str) -> bool| {
+        loop {
             let chunk = events.chunk().expect("the stream goes on");
-            text.push_str(&String::from_utf8_lossy(&chunk));
+            let event = String::from_utf8_lossy(&chunk).into_owned();
+            if event.contains("\"loras\":[") && so(&event) {
+                return;
+            }
         }
     };
-    wait_for("\"lora_id\":\"polite\"");
+    let has = |event: &str, name: &str| event.contains(&format!("\"lora_id\":\"{name}\""));
+    wait_for(&|event| has(event, "polite") && !has(event, "terse"));
     let terse = adapted.folder.path().join("terse.gguf");
     let body = json!({"lora_id": "terse", "base_model": "tiny", "path": terse});
     let load = Request::post("/v1/admin/loras/load", &body);
     adapted.managed.ask(load).ok();
-    wait_for("\"lora_id\":\"terse\"");
+    wait_for(&|event| has(event, "polite") && has(event, "terse"));
+    // It goes with its model; that of the configuration is there for the next load.
     adapted.managed.act("tiny", "unload", "").ok();
-    wait_for("{\"loras\":[]}");
+    wait_for(&|event| has(event, "polite") && !has(event, "terse"));
 }

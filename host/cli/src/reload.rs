@@ -172,11 +172,10 @@ impl Reloader {
         let read = move || source.auth().map_err(|error| format!("{error:#}"));
         let read = self.live.on_a_thread("reading the keys", read).await;
         let taken = match read.and_then(|read| read) {
-            Ok((auth, identity)) => self.live.take_auth(auth).await.map(|taken| {
-                if taken {
+            Ok((auth, identity)) => self.live.take_auth(auth).await.inspect(|taken| {
+                if *taken {
                     self.identity.configure(identity);
                 }
-                taken
             }),
             Err(error) => Err(error),
         };

@@ -3,9 +3,30 @@
 use serde::Serialize;
 
 use crate::config::ModelConfig;
-use crate::model::Capability;
 use crate::script::ScriptKind;
 use crate::upstream_config::Rendering;
+
+/// Something that a model can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// Generate text from a conversation or a prompt.
+    Generate,
+    /// Compute embeddings of texts.
+    Embed,
+    /// Score pairs of texts.
+    Rerank,
+}
+
+impl Capability {
+    /// Name of the capability.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Generate => "generate",
+            Self::Embed => "embed",
+            Self::Rerank => "rerank",
+        }
+    }
+}
 
 /// Who makes prompts of a model's conversations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -62,12 +62,10 @@ pub use digest::check_pin;
 pub use discovery::{DiscoveryConfig, Scan, Skipped};
 pub use download::download;
 pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
-pub use features::{Conversations, Features};
+pub use features::{Capability, Conversations, Features};
 pub use files::{EmbeddedFiles, FetchModel, ModelFiles, ModelSource};
 pub use local_loader::LocalLoader;
-pub use model::{
-    Capability, Generator, Listing, Model, RenderedGenerator, TextEmbedder, TokenGenerator,
-};
+pub use model::{Generator, Listing, Model, RenderedGenerator, TextEmbedder, TokenGenerator};
 pub use model_settings::{ModelEngine, RequestDefaults};
 pub use mortise_engine::TenantLoad;
 pub use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig, PromptError, PromptUse};

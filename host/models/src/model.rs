@@ -13,7 +13,7 @@ use crate::config::ModelConfig;
 use crate::conversation::TemplateArguments;
 use crate::conversation_runtime::ConversationRuntime;
 use crate::embedding_runtime::{EmbeddingFuture, EmbeddingRuntime};
-use crate::features::{Conversations, Features};
+use crate::features::{Capability, Conversations, Features};
 use crate::text_reranker::TextReranker;
 use crate::token_runtime::TokenRuntime;
 use crate::vector_cache::{TextKey, VectorCache};
@@ -88,28 +88,6 @@ pub struct Model {
     pub reranker: Option<TextReranker>,
     /// When it was loaded.
     pub loaded_at: Instant,
-}
-
-/// Something that a model can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Capability {
-    /// Generate text from a conversation or a prompt.
-    Generate,
-    /// Compute embeddings of texts.
-    Embed,
-    /// Score pairs of texts.
-    Rerank,
-}
-
-impl Capability {
-    /// Name of the capability.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Generate => "generate",
-            Self::Embed => "embed",
-            Self::Rerank => "rerank",
-        }
-    }
 }
 
 /// Runtime that generates text, with what the service needs in front of it. The second and the third have the same kind
