@@ -95,6 +95,7 @@ mod tests {
     /// Every key that names a variable.
     const ALL: &str = r#"
 [admin]
+port = 0
 key_env = "MORTISE_TEST_UNSET_ADMIN"
 [traces]
 endpoint = "http://127.0.0.1:4318"
