@@ -49,10 +49,10 @@ async fn policies_are_told_once_of_a_complete_answer() {
         Some("demo"),
         "the name of the model that answers"
     );
-    assert_eq!(
-        facts.headers,
-        [("authorization".to_owned(), "Bearer x".to_owned())]
-    );
+    // With the length of what was asked, whatever the caller said of it.
+    let headers = [("authorization", "Bearer x"), ("content-length", "2")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(facts.headers, headers);
 }
 
 #[tokio::test]
