@@ -13,13 +13,12 @@ static BASE: LazyLock<ModelSpec> = LazyLock::new(|| {
 
 /// Run on one input.
 pub fn run(bytes: &[u8]) {
-    // JSON has no zero bytes.
-    let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
+    let Some((settings, matrices)) = files::parts(bytes) else {
         return;
     };
     let folder = files::with(&[
-        ("adapter_config.json", &bytes[..end]),
-        ("adapter_model.safetensors", &bytes[end + 1..]),
+        ("adapter_config.json", settings),
+        ("adapter_model.safetensors", matrices),
     ]);
     let folder = ModelFolder::open(folder).expect("open the folder");
     if let Ok(adapter) = Adapter::load(&folder, &BASE, 1.0) {

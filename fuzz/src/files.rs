@@ -14,3 +14,9 @@ pub(crate) fn with(files: &[(&str, &[u8])]) -> &'static Path {
     }
     FOLDER.path()
 }
+
+/// The two parts of an input: up to its first zero byte, which JSON does not have, and behind it.
+pub(crate) fn parts(input: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = input.iter().position(|byte| *byte == 0)?;
+    Some((&input[..end], &input[end + 1..]))
+}

@@ -59,7 +59,7 @@ macro_rules! target {
 ///
 /// # Errors
 ///
-/// Where a file cannot be read.
+/// When a file cannot be read.
 pub fn replay(path: &Path, run: fn(&[u8])) -> io::Result<usize> {
     if !path.is_dir() {
         run(&fs::read(path)?);

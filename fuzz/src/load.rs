@@ -1,4 +1,4 @@
-//! What a server does with a model's files before it serves.
+//! Load of a model by its files, and a first token.
 
 use mortise_model::{
     Encoder, EncoderSpec, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,

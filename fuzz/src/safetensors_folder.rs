@@ -5,13 +5,12 @@ use mortise_model::ModelFolder;
 
 /// Run on one input.
 pub fn run(data: &[u8]) {
-    // JSON has no zero bytes.
-    let Some(end) = data.iter().position(|byte| *byte == 0) else {
+    let Some((config, weights)) = files::parts(data) else {
         return;
     };
     let folder = files::with(&[
-        ("config.json", &data[..end]),
-        ("model.safetensors", &data[end + 1..]),
+        ("config.json", config),
+        ("model.safetensors", weights),
     ]);
     load::run(&ModelFolder::open(folder).expect("open the folder"));
 }

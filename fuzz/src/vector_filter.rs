@@ -1,5 +1,6 @@
 //! A filter of a search in a vector store, a zero byte, and the attributes of a file.
 
+use crate::files;
 use mortise_retrieval::{
     Attributes, Chunk, Document, Filter, Index, Query, Weights, attributes_json, attributes_of,
 };
@@ -40,11 +41,11 @@ fn admits(filter: &Filter, files: &[&Attributes]) -> bool {
 
 /// Run on one input.
 pub fn run(bytes: &[u8]) {
-    let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
+    let Some((filter, attributes)) = files::parts(bytes) else {
         return;
     };
-    let filter = serde_json::from_slice(&bytes[..end]).ok();
-    let attributes = serde_json::from_slice(&bytes[end + 1..]).ok();
+    let filter = serde_json::from_slice(filter).ok();
+    let attributes = serde_json::from_slice(attributes).ok();
     let filter = filter.and_then(|value| Filter::of(&value, "filters").ok());
     let attributes = attributes.and_then(|object| attributes_of(&object, "attributes").ok());
     if let (Some(filter), Some(attributes)) = (filter, attributes) {

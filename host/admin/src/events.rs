@@ -227,9 +227,9 @@ struct Sampled {
     ticks: Interval,
     /// Breakers of loaded models that are not closed.
     circuits: BTreeMap<String, &'static str>,
-    /// What was told last, by the name of the event.
+    /// Last data of each event, by its name.
     told: BTreeMap<&'static str, Value>,
-    /// Keys that were told last.
+    /// Keys as of the last event.
     keys: Option<Vec<Standing>>,
     ready: VecDeque<Event>,
 }

@@ -92,7 +92,7 @@ async fn collect(
     Ok(collected.into())
 }
 
-/// What an error came from, in the words of that.
+/// Root cause of an error.
 pub(crate) fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a dyn std::error::Error {
     let mut cause = error;
     while let Some(source) = cause.source() {

@@ -56,7 +56,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Body of an answer, in pieces.
 pub(super) struct ResponseBody {
     body: axum::body::Body,
-    /// What is left of the last frame.
+    /// Rest of the last frame.
     rest: Bytes,
     _exchange: Arc<Exchange>,
 }

@@ -227,7 +227,7 @@ fn check_headers(headers: &[httparse::Header<'_>], http_11: bool) -> Result<Fram
     }
 }
 
-/// What is said of a `Host` that names no server.
+/// Message for a `Host` that names no server.
 pub(crate) const NO_HOST: &str = "the header `Host` is not the name of a server with a port or without; IPv6 addresses \
      stand in brackets";
 

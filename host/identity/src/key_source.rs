@@ -196,7 +196,7 @@ impl KeySource {
     }
 }
 
-/// What a disk gives within the time that an issuer's server would have.
+/// Read of a file under a deadline: the one of an issuer's server.
 async fn in_time(
     read: impl FnOnce() -> std::io::Result<Vec<u8>> + Send + 'static,
 ) -> Result<Vec<u8>, String> {

@@ -28,7 +28,7 @@ impl Capability {
     }
 }
 
-/// Who makes prompts of a model's conversations.
+/// Rendering of a model's conversations to prompts: by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversations {
     /// This server, by a chat template.
@@ -71,7 +71,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Those of a model with these capabilities.
+    /// Features of a model with these capabilities.
     pub fn of(conversations: Conversations, capabilities: &[Capability]) -> Self {
         const NONE: &[&str] = &[];
         const TEXT: &[&str] = &["text"];

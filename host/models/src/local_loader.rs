@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
+use mortise_hub::ModelReference;
 use mortise_model::{Embedder, EmbeddingPrompts, ModelFolder, ModelSpec, Reranker};
 use mortise_tokenizer::Tokenizer;
 
@@ -36,7 +37,7 @@ pub struct LocalLoader {
     /// All configured models, among which draft models are found by name.
     models: RwLock<Vec<ModelConfig>>,
     weights: LoadedWeights,
-    /// Files of models of the hub, by the models' names.
+    /// Places of models of the hub, by their references.
     fetched: Mutex<BTreeMap<String, PathBuf>>,
 }
 
@@ -90,15 +91,17 @@ impl LocalLoader {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A model with the place of its files, if it was fetched from the hub for the load that is under way.
+    /// A model with the place of its files, if they were fetched from the hub.
     fn located(&self, config: &ModelConfig) -> ModelConfig {
-        match self.fetched().get(&config.name) {
-            Some(path) if config.hf.is_some() => ModelConfig {
-                path: Some(path.clone()),
+        let place =
+            |reference: &ModelReference| self.fetched().get(&reference.to_string()).cloned();
+        match config.hf.as_ref().and_then(place) {
+            Some(path) => ModelConfig {
+                path: Some(path),
                 hf: None,
                 ..config.clone()
             },
-            _ => config.clone(),
+            None => config.clone(),
         }
     }
 
@@ -413,7 +416,7 @@ impl LoadModel for LocalLoader {
                 .with_context(|| format!("cannot open model folder `{}`", path.display())),
             (None, Some(reference)) => {
                 let path = (self.source.fetch)(reference, progress)?;
-                self.fetched().insert(config.name.clone(), path);
+                self.fetched().insert(reference.to_string(), path);
                 Ok(())
             }
             (None, None) => Ok(()),

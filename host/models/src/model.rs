@@ -35,7 +35,7 @@ pub struct Listing {
     pub deprecation_date: Option<String>,
     /// Adapters that the configuration names.
     pub adapters: Vec<String>,
-    /// Who makes prompts of its conversations.
+    /// Rendering of its conversations to prompts.
     pub conversations: Conversations,
 }
 

@@ -3,7 +3,6 @@
 //! ever.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -81,14 +80,6 @@ fn check(path: &Path) -> Result<(), String> {
     }
 }
 
-/// All of a regular file, or its first `most` bytes and one more.
-///
-/// # Errors
-/// When it cannot be read, or is no regular file.
-pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    mortise_files::read_beginning(path, most)
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
@@ -148,12 +139,22 @@ mod tests {
         let made = Command::new("mkfifo").arg(&fifo).status();
         assert!(made.expect("run mkfifo").success());
         for path in [fifo.as_path(), Path::new("/dev/zero"), folder.path()] {
-            let error = read_regular(path, 10).expect_err("refused");
+            let error = mortise_files::read_beginning(path, 10).expect_err("refused");
             assert!(error.to_string().contains("not a regular file"), "{error}");
         }
         let file = folder.path().join("file");
         std::fs::write(&file, [7; 100]).expect("write");
-        assert_eq!(read_regular(&file, 10).expect("read").len(), 11);
-        assert_eq!(read_regular(&file, 1000).expect("read").len(), 100);
+        assert_eq!(
+            mortise_files::read_beginning(&file, 10)
+                .expect("read")
+                .len(),
+            11
+        );
+        assert_eq!(
+            mortise_files::read_beginning(&file, 1000)
+                .expect("read")
+                .len(),
+            100
+        );
     }
 }

@@ -129,14 +129,14 @@ pub(crate) fn is_dispensable(file: &Rejected, config: &PluginConfig) -> bool {
     if config.bindings.iter().any(bound) {
         return false;
     }
-    let bytes = folder::read_regular(&file.path, MAX_COMPONENT_BYTES).unwrap_or_default();
+    let bytes = mortise_files::read_beginning(&file.path, MAX_COMPONENT_BYTES).unwrap_or_default();
     let mut windows = bytes.windows(POLICY_EXPORT.len());
     !windows.any(|window| window == POLICY_EXPORT)
 }
 
 /// Read a file once, check its signature, and load what was read.
 fn load(host: &PluginHost, config: &PluginConfig, path: &Path) -> anyhow::Result<Arc<Component>> {
-    let wasm = folder::read_regular(path, MAX_COMPONENT_BYTES).map_err(|source| {
+    let wasm = mortise_files::read_beginning(path, MAX_COMPONENT_BYTES).map_err(|source| {
         let path = path.to_owned();
         LoadError::Unreadable { path, source }
     })?;

@@ -13,7 +13,6 @@ use std::time::UNIX_EPOCH;
 use mortise_plugin::MAX_COMPONENT_BYTES;
 use sha2::{Digest as _, Sha256};
 
-use crate::folder::read_regular;
 use crate::signature::signature_of;
 
 /// Folder of versions, within the plugin folder.
@@ -303,7 +302,7 @@ fn parts(name: &str) -> Option<(u64, &str)> {
 
 /// A file with its signature; `None` without one.
 fn content(path: &Path) -> io::Result<Option<Content>> {
-    let wasm = match read_regular(path, MAX_COMPONENT_BYTES) {
+    let wasm = match mortise_files::read_beginning(path, MAX_COMPONENT_BYTES) {
         Ok(wasm) => wasm,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -312,7 +311,8 @@ fn content(path: &Path) -> io::Result<Option<Content>> {
         let message = "the present file is larger than any plugin; take it away by hand";
         return Err(io::Error::other(message));
     }
-    let signature = match read_regular(&signature_of(path), SIGNATURE_BYTES as u64) {
+    let signature = match mortise_files::read_beginning(&signature_of(path), SIGNATURE_BYTES as u64)
+    {
         Ok(signature) => Some(signature),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),

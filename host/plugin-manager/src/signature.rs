@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use ed25519_compact::{PublicKey, Signature};
 
 use crate::config::PluginConfig;
-use crate::folder::read_regular;
 
 /// The file that holds the signature of a plugin: `my.wasm.sig` for `my.wasm`.
 pub(crate) fn signature_of(path: &Path) -> PathBuf {
@@ -21,7 +20,7 @@ pub(crate) fn check(path: &Path, wasm: &[u8], config: &PluginConfig) -> Result<(
         return Ok(());
     }
     let (file, beside) = (path.display(), signature_of(path));
-    let bytes = match read_regular(&beside, Signature::BYTES as u64) {
+    let bytes = match mortise_files::read_beginning(&beside, Signature::BYTES as u64) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !config.require_signed => {
             return Ok(());

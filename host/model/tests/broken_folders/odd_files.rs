@@ -17,7 +17,7 @@ fn make_fifo(path: &Path) {
     assert!(made.expect("run mkfifo").success());
 }
 
-/// What is said of a file, on a thread of its own: one that waits for a FIFO is left behind.
+/// Error of a read on a thread of its own: one that waits for a FIFO is left behind.
 fn said(read: impl FnOnce() -> Result<(), String> + Send + 'static) -> String {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(read()));

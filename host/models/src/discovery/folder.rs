@@ -74,7 +74,7 @@ impl Entries {
 pub(super) struct Listing {
     pub(super) folders: BTreeSet<String>,
     pub(super) files: BTreeSet<String>,
-    /// Those whose names are not UTF-8, and files of models that are not regular files.
+    /// Entries whose names are not UTF-8, and files of models that are not regular files.
     pub(super) odd: Vec<Skipped>,
 }
 
