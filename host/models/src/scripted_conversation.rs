@@ -4,6 +4,7 @@
 //! A script marks what is not content: `<think>…</think>` is reasoning, and `<call>NAME ARGUMENTS</call>`
 //! is a tool call. A word with the space before it counts as a token, and comes as a delta of its own.
 
+use std::fmt;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -13,17 +14,35 @@ use tokio::sync::mpsc::Sender;
 
 use crate::conversation::{Conversation, Part, Role};
 use crate::conversation_runtime::{
-    ConversationRequest, ConversationRuntime, OutputEvent, OutputStream,
+    ConversationRequest, ConversationRuntime, OutputEvent, OutputStream, RenderedRequest,
 };
 use crate::output::{Delta, FinishReason, Usage};
 use crate::script::{Counters, Script, Slot};
+use crate::scripted::DecodeTokens;
 
 /// Answers conversations with the text of a [`Script`], within `max_tokens`, the context and the stop
-/// strings.
-#[derive(Debug)]
+/// strings. With a decoder it answers prompts that were rendered elsewhere too: with the script's text as it
+/// stands, marks included, as a server that completes text does.
 pub struct ScriptedConversation {
     script: Script,
+    decode: Option<Arc<DecodeTokens>>,
     counters: Arc<Counters>,
+}
+
+impl fmt::Debug for ScriptedConversation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ScriptedConversation")
+            .field("script", &self.script)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One choice of a script: its prompt, its deltas, and their bounds.
+struct Order {
+    prompt: String,
+    prompt_tokens: usize,
+    max_tokens: u32,
 }
 
 impl ScriptedConversation {
@@ -31,8 +50,15 @@ impl ScriptedConversation {
     pub fn new(script: Script) -> Self {
         Self {
             script,
+            decode: None,
             counters: Arc::default(),
         }
+    }
+
+    /// Take prompts that were rendered elsewhere too; `decode` turns their tokens into text.
+    pub fn with_decoder(self, decode: Arc<DecodeTokens>) -> Self {
+        let decode = Some(decode);
+        Self { decode, ..self }
     }
 
     /// Refuse what a script cannot do.
@@ -50,26 +76,25 @@ impl ScriptedConversation {
     }
 }
 
-impl ConversationRuntime for ScriptedConversation {
-    fn submit(&self, request: ConversationRequest) -> Result<OutputStream, SubmitError> {
-        Self::check(&request)?;
-        let prompt = text_of(&request.conversation);
-        let prompt_tokens = words(&prompt).count();
-        let context = self.script.context_length;
-        if prompt_tokens >= context {
-            let prompt = prompt_tokens;
+impl ScriptedConversation {
+    /// Begin the answer to `order`, whose deltas `deltas` makes of the script's text.
+    fn play(
+        &self,
+        order: &Order,
+        deltas: impl FnOnce(&str) -> Vec<Delta>,
+    ) -> Result<OutputStream, SubmitError> {
+        let (prompt, context) = (order.prompt_tokens, self.script.context_length);
+        if prompt >= context {
             return Err(SubmitError::ContextLength { prompt, context });
         }
         let slot = Slot::take(&self.counters, self.script.max_sequences)?;
-        self.counters.add_prompt(prompt_tokens);
-        let limit = (context - prompt_tokens).min(request.max_tokens as usize);
-        let output = deltas(&self.script.text_for(&prompt), &request.stop);
+        self.counters.add_prompt(prompt);
         let (sender, stream) = OutputStream::channel();
         let playback = Playback {
-            output,
-            limit,
+            output: deltas(&self.script.text_for(&order.prompt)),
+            limit: (context - prompt).min(order.max_tokens as usize),
             delay: self.script.token_delay,
-            prompt_tokens: u32::try_from(prompt_tokens).unwrap_or(u32::MAX),
+            prompt_tokens: u32::try_from(prompt).unwrap_or(u32::MAX),
             sender,
             slot,
         };
@@ -78,6 +103,37 @@ impl ConversationRuntime for ScriptedConversation {
             .spawn(move || playback.run())
             .map_err(|error| SubmitError::Invalid(format!("cannot start a thread: {error}")))?;
         Ok(stream)
+    }
+}
+
+impl ConversationRuntime for ScriptedConversation {
+    fn submit(&self, request: ConversationRequest) -> Result<OutputStream, SubmitError> {
+        Self::check(&request)?;
+        let prompt = text_of(&request.conversation);
+        let order = Order {
+            prompt_tokens: words(&prompt).count(),
+            prompt,
+            max_tokens: request.max_tokens,
+        };
+        self.play(&order, |text| deltas(text, &request.stop))
+    }
+
+    fn submit_rendered(&self, request: RenderedRequest) -> Result<OutputStream, SubmitError> {
+        let invalid = |problem: &str| Err(SubmitError::Invalid(problem.to_owned()));
+        let Some(decode) = &self.decode else {
+            return invalid("the script answers conversations, not rendered prompts");
+        };
+        if request.format.is_some() {
+            return invalid("a script cannot follow an output format");
+        }
+        let order = Order {
+            prompt: decode(&request.prompt),
+            prompt_tokens: request.prompt.len(),
+            max_tokens: request.max_tokens,
+        };
+        self.play(&order, |text| {
+            content(before_stop(text, &request.stop)).collect()
+        })
     }
 
     fn context_length(&self) -> Option<usize> {
@@ -173,6 +229,17 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The part of a text before the first stop string.
+fn before_stop<'a>(text: &'a str, stop: &[String]) -> &'a str {
+    let stopped = stop.iter().filter_map(|stop| text.find(stop)).min();
+    &text[..stopped.unwrap_or(text.len())]
+}
+
+/// A delta of content for each word.
+fn content(text: &str) -> impl Iterator<Item = Delta> {
+    words(text).map(|word| Delta::Content(word.to_owned()))
+}
+
 /// Deltas of a script's text. A stop string in the content ends it.
 fn deltas(text: &str, stop: &[String]) -> Vec<Delta> {
     let mut output = Vec::new();
@@ -183,14 +250,13 @@ fn deltas(text: &str, stop: &[String]) -> Vec<Delta> {
             .iter()
             .filter_map(|tag| Some((rest.find(tag)?, *tag)))
             .min();
-        let (content, marked) = match tag {
+        let (unmarked, marked) = match tag {
             Some((at, tag)) => (&rest[..at], Some((tag, &rest[at + tag.len()..]))),
             None => (rest, None),
         };
-        let stopped = stop.iter().filter_map(|stop| content.find(stop)).min();
-        let content = &content[..stopped.unwrap_or(content.len())];
-        output.extend(words(content).map(|word| Delta::Content(word.to_owned())));
-        let Some((tag, marked)) = marked.filter(|_| stopped.is_none()) else {
+        let kept = before_stop(unmarked, stop);
+        output.extend(content(kept));
+        let Some((tag, marked)) = marked.filter(|_| kept.len() == unmarked.len()) else {
             return output;
         };
         let end = if tag == "<call>" {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mortise_models::{
-    Adapters, GenerationConfig, Generator, Listing, Model, ModelConfig, Script, ScriptCodec,
-    Scripted, ScriptedConversation, TokenGenerator,
+    Adapters, GenerationConfig, Generator, Listing, Model, ModelConfig, RenderedGenerator, Script,
+    ScriptCodec, Scripted, ScriptedConversation, TokenGenerator,
 };
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
@@ -374,6 +374,27 @@ pub(crate) fn model(script: Script) -> ServedModel {
 pub(crate) fn conversation_model(script: Script) -> ServedModel {
     let runtime = Arc::new(ScriptedConversation::new(script));
     served(Generator::Conversation(runtime), ModelPlugins::default())
+}
+
+/// A served model whose prompts are rendered and whose answers are parsed here; its runtime completes text with `script`.
+pub(crate) fn rendered_model(script: Script) -> ServedModel {
+    let tokenizer = Arc::new(load(&byte_level()));
+    let decoder = Arc::clone(&tokenizer);
+    let runtime = ScriptedConversation::new(script)
+        .with_decoder(Arc::new(move |ids| decoder.decode(ids, true)));
+    let generator = RenderedGenerator {
+        runtime: Arc::new(runtime),
+        vocabulary_size: tokenizer.vocabulary_size(),
+        eos_tokens: tokenizer.token_id(END).into_iter().collect(),
+        template_arguments: Arc::default(),
+        tokenizer: Arc::clone(&tokenizer),
+    };
+    let plugins = ModelPlugins {
+        chat_template: PluginRoutes::one(Arc::new(FakeTemplate::default())),
+        parser: PluginRoutes::one(Arc::new(FakeParser)),
+        grammar: PluginRoutes::one(Arc::new(FakeGrammar { tokenizer })),
+    };
+    served(Generator::Rendered(generator), plugins)
 }
 
 fn served(generator: Generator, plugins: ModelPlugins) -> ServedModel {

@@ -12,8 +12,8 @@ use mortise_plugin::{Decision, Finish, GrammarSource, ToolChoice};
 
 use super::{allow, one, until};
 use crate::fakes::{
-    FakeParser, FakePolicy, ask, call, chat, conversation_model, functions, loaded, model, says,
-    service,
+    FakeParser, FakePolicy, ask, call, chat, conversation_model, functions, loaded, model,
+    rendered_model, says, service,
 };
 use crate::plugins::DecidePolicy;
 use crate::{
@@ -22,8 +22,8 @@ use crate::{
 };
 
 /// A model of each kind that answers with a script.
-fn kinds() -> [fn(Script) -> ServedModel; 2] {
-    [model, conversation_model]
+fn kinds() -> [fn(Script) -> ServedModel; 3] {
+    [model, conversation_model, rendered_model]
 }
 
 #[tokio::test]
