@@ -77,58 +77,117 @@ fn two_models_of_one_name_are_refused_before_anything_is_loaded() {
     assert!(log.contains("`same` stands for both"), "{log}");
 }
 
+/// A server whose only model is being loaded for as long as it lives: its hub takes the question and never answers.
+struct Starting {
+    child: std::process::Child,
+    address: String,
+    _hub: TcpListener,
+    _folder: tempfile::TempDir,
+}
+
+impl Starting {
+    fn begin() -> Self {
+        use std::io::{BufRead as _, BufReader};
+        let hub = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let endpoint = format!("http://{}", hub.local_addr().expect("an address"));
+        let folder = tempfile::tempdir().expect("make a folder");
+        let config = "[[models]]\nname = \"secret-name\"\nhf = \"secret/model\"\n";
+        let path = folder.path().join("mortise.toml");
+        std::fs::write(&path, config).expect("write the configuration");
+        let mut child = Command::new(binary())
+            .args(["serve", "--port", "0", "--config"])
+            .arg(&path)
+            .env("HF_ENDPOINT", endpoint)
+            .env("HF_HUB_CACHE", folder.path())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("start mortise");
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let line = lines
+            .map_while(Result::ok)
+            .find(|line| line.contains("loading models"))
+            .expect("the address is told");
+        let (_, address) = line.split_once("address=").expect("an address");
+        let address = address.split(' ').next().expect("an address").to_owned();
+        Self {
+            child,
+            address,
+            _hub: hub,
+            _folder: folder,
+        }
+    }
+
+    fn get(&self, path: &str) -> crate::support::client::Response {
+        Request::get(path).send(&self.address)
+    }
+
+    /// SIGTERM ends it properly.
+    fn end(mut self) {
+        let killed = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status();
+        assert!(killed.expect("run kill").success());
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
 #[test]
 fn health_is_told_from_the_first_moment() {
-    use std::io::{BufRead as _, BufReader};
-    // A hub that takes the question and never answers: the model is loading for as long as the test wants.
-    let hub = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    let endpoint = format!("http://{}", hub.local_addr().expect("an address"));
-    let folder = tempfile::tempdir().expect("make a folder");
-    let config = "[[models]]\nname = \"secret-name\"\nhf = \"secret/model\"\n";
-    let path = folder.path().join("mortise.toml");
-    std::fs::write(&path, config).expect("write the configuration");
-    let mut child = Command::new(binary())
-        .args(["serve", "--port", "0", "--config"])
-        .arg(&path)
-        .env("HF_ENDPOINT", endpoint)
-        .env("HF_HUB_CACHE", folder.path())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .expect("start mortise");
-    let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-    let line = lines
-        .map_while(Result::ok)
-        .find(|line| line.contains("loading models"))
-        .expect("the address is told");
-    let (_, address) = line.split_once("address=").expect("an address");
-    let address = address.split(' ').next().expect("an address").to_owned();
-    let get = |path: &str| crate::support::client::Request::get(path).send(&address);
-    assert_eq!(get("/health").status(), 200);
-    let ready = get("/ready");
+    let starting = Starting::begin();
+    assert_eq!(starting.get("/health").status(), 200);
+    let ready = starting.get("/ready");
     assert_eq!(ready.status(), 503);
     assert_eq!(ready.json()["status"], "starting");
     until("the model is being loaded", || {
-        get("/ready").json()["models"][0]["state"] == "loading"
+        starting.get("/ready").json()["models"][0]["state"] == "loading"
     });
-    let ready = get("/ready");
+    let ready = starting.get("/ready");
     assert!(
         !ready.text().contains("secret"),
         "names are for callers with a key"
     );
-    let models = get("/v1/models");
+    let models = starting.get("/v1/models");
     assert_eq!(code(&models), (503, "server_starting".to_owned()));
-    // Each dialect's callers are told so in its shape.
-    let message = get("/v1/messages");
+    let message = starting.get("/v1/messages");
     assert_eq!(message.status(), 529, "{}", message.text());
     assert_eq!(message.json()["error"]["type"], "overloaded_error");
-    let tags = get("/api/tags");
-    assert!(tags.json()["error"].is_string(), "{}", tags.text());
-    let killed = Command::new("kill")
-        .args(["-TERM", &child.id().to_string()])
-        .status();
-    assert!(killed.expect("run kill").success());
-    // A signal during the start ends the server properly.
-    assert!(child.wait().expect("it ends").success());
+    starting.end();
+}
+
+/// Names of the members of a value, at every depth.
+fn shape(value: &serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| (name.clone(), shape(value)))
+            .collect(),
+        serde_json::Value::Array(items) => items.iter().map(shape).collect(),
+        _ => "value".into(),
+    }
+}
+
+#[test]
+fn while_models_load_every_route_refuses_in_the_shape_of_its_dialect() {
+    let managed = Managed::start(&scripted("near", "default = \"n\"", ""));
+    let contract = managed.server.get("/openapi.json").ok();
+    let routes = contract["paths"].as_object().expect("routes");
+    let starting = Starting::begin();
+    let mut compared = 0;
+    for route in routes.keys() {
+        let path = route.replace(['{', '}'], "");
+        let ask = |address: &str| Request::get(&path).method("PATCH").send(address);
+        let running = ask(managed.server.address());
+        if running.status() != 405 {
+            continue;
+        }
+        let early = ask(&starting.address);
+        assert!(early.status() >= 500, "{route}: {}", early.text());
+        let (early, running) = (early.json(), running.json());
+        assert_eq!(shape(&early), shape(&running), "{route}: {early} {running}");
+        compared += 1;
+    }
+    assert!(compared > 30, "{compared} of {} routes", routes.len());
+    starting.end();
 }
 
 #[test]
