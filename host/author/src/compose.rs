@@ -5,7 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use mortise_harness::default_plugin;
-use mortise_plugin::{Kind, SCHEMA_SECTION, SERVES_SECTION, Sections, VERSION_SECTION};
+use mortise_plugin::{
+    Kind, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, Sections, VERSION_SECTION,
+};
 use serde_json::{Map, Value, json};
 
 use crate::args::PluginComposeArgs;
@@ -33,7 +35,7 @@ pub(crate) fn compose(args: &PluginComposeArgs) -> anyhow::Result<Value> {
     ];
     for (name, content) in sections {
         if let Some(content) = content {
-            mortise_wit::add_section(&mut wasm, name, content.as_bytes())?;
+            mortise_wit::add_section(&mut wasm, name, content.as_bytes(), MAX_SECTION_BYTES)?;
         }
     }
     fs::write(&args.output, &wasm)

@@ -52,13 +52,7 @@ pub(crate) fn pack(args: &PluginPackArgs) -> anyhow::Result<Value> {
         sections.push((VERSION_SECTION, version.clone().into_bytes()));
     }
     for (name, content) in &sections {
-        let bytes = content.len();
-        if bytes > MAX_SECTION_BYTES {
-            bail!(
-                "the section `{name}` would have {bytes} bytes, and servers read {MAX_SECTION_BYTES}"
-            );
-        }
-        mortise_wit::add_section(&mut wasm, name, content)?;
+        mortise_wit::add_section(&mut wasm, name, content, MAX_SECTION_BYTES)?;
     }
     fs::write(&args.output, &wasm)
         .with_context(|| format!("cannot write `{}`", args.output.display()))?;

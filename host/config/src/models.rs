@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mortise_hub::ModelReference;
-use mortise_model::{EmbedderOptions, Pooling};
+use mortise_model::{EmbedderOptions, PROMPT_BYTES_MAX, PROMPTS_MAX, Pooling};
 use mortise_models::limits::MAX_ADAPTERS;
 use mortise_models::{
     AdapterConfig, DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, RankConfig, RequestDefaults,
@@ -22,12 +22,6 @@ use super::raw::{
 };
 use super::upstream::{RawRender, RawUpstream};
 use super::{ConfigError, Overrides, invalid, within};
-
-/// Most instructions for texts of one model.
-const PROMPTS_MAX: usize = 64;
-
-/// Most bytes of one of them.
-const PROMPT_BYTES_MAX: usize = 8192;
 
 /// Most engines of one model.
 const REPLICAS_MAX: usize = 64;

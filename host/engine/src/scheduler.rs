@@ -39,8 +39,8 @@ const CONTENTION_STEPS: u64 = 1024;
 /// prompts of two or three short requests, and about 40 ms of the others' time.
 const CREDIT_CHUNKS: usize = 8;
 
-/// Most rows of logits in a step that are of prompts alone and are sampled from by nobody. Each has a number for every
-/// token of the vocabulary, so that they bound the memory of a step.
+/// Most rows of logits in a step that score prompt tokens and are not sampled from. A row has one number for each token
+/// of the vocabulary, so this bounds the memory of a step.
 pub(crate) const SCORED_ROWS_MAX: usize = 64;
 
 /// Placeholder of a token that is sampled but not known yet. No vocabulary is as large.

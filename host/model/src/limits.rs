@@ -12,10 +12,10 @@ pub(crate) const EOS_TOKENS_MAX: usize = 256;
 /// Steps of an embedding model in `modules.json`.
 pub(crate) const MODULES_MAX: usize = 16;
 
-/// Instructions for texts in `config_sentence_transformers.json`.
-pub(crate) const PROMPTS_MAX: usize = 64;
+/// Instructions for texts of one model, in `config_sentence_transformers.json` or a configuration.
+pub const PROMPTS_MAX: usize = 64;
 /// Bytes of one of them, and of its name.
-pub(crate) const PROMPT_BYTES_MAX: usize = 1 << 13;
+pub const PROMPT_BYTES_MAX: usize = 1 << 13;
 
 /// Tokens of a vocabulary.
 pub(crate) const VOCABULARY_MAX: usize = 1 << 22;

@@ -11,7 +11,7 @@ mod section;
 pub use component::{is_core_module, wrap};
 pub use compose::{compose, inner_kinds};
 pub use reference::reference;
-pub use section::{MAX_SECTION_BYTES, add_section};
+pub use section::add_section;
 
 use wit_parser::{PackageId, Resolve, SourceMap};
 

@@ -32,7 +32,7 @@ pub(crate) const SEARCH: &str = "search";
 /// Results of `search`.
 const SEARCH_RESULTS: usize = 5;
 
-/// Collections that a model is told of where it names none that there is.
+/// Collection names in the error for a model that names an unknown collection.
 const LISTED: usize = 20;
 
 /// Route that the embedding of a query is accounted to.

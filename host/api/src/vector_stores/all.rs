@@ -105,7 +105,7 @@ impl AllCollections {
         Ok(json!({"object": "list", "data": rows, "total": total}))
     }
 
-    /// The same as of late: for readers that look again and again, of whom all together cost a small part of the time.
+    /// Cached list, for callers that poll: it is computed again once its age is a multiple of the time that computing it took.
     ///
     /// # Errors
     /// As of [`list`](Self::list).
