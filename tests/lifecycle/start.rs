@@ -182,6 +182,7 @@ fn while_models_load_every_route_refuses_in_the_shape_of_its_dialect() {
         }
         let early = ask(&starting.address);
         assert!(early.status() >= 500, "{route}: {}", early.text());
+        assert!(early.header("x-request-id").is_some(), "{route}");
         let (early, running) = (early.json(), running.json());
         assert_eq!(shape(&early), shape(&running), "{route}: {early} {running}");
         compared += 1;

@@ -317,7 +317,7 @@ async fn observe(
 }
 
 /// Tell the id of a request, under the dialect's own name too, and the caller's name of its trace.
-fn add_ids(
+pub(crate) fn add_ids(
     response: &mut Response,
     id: &str,
     own_name: Option<&'static str>,

@@ -12,9 +12,10 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::dialect::{Dialect, dialect_of};
+use crate::guard;
 use crate::health::health;
 use crate::problem::{Problem, ProblemShape, json_response, write_problem};
-use crate::router::{HEALTH, READY, check_connection};
+use crate::router::{HEALTH, READY, add_ids, check_connection};
 
 /// Body of `GET /ready` while the server starts.
 type Progress = Box<dyn Fn() -> Value + Send + Sync>;
@@ -60,13 +61,40 @@ impl Startup {
         let _ = self.serving.set(router);
     }
 
-    /// A problem in the shape of the dialect that the request belongs to.
-    fn refuse(&self, mut problem: Problem, request: &Request<Body>) -> Response {
+    /// Answer while models are loaded. Problems have the shape of the dialect that the request belongs to, and every
+    /// response tells the request's id, as later.
+    fn answer(&self, request: &Request<Body>) -> Response {
         let (shape, conventions) = dialect_of(self.dialects.iter(), self.elsewhere, request);
-        if let Some(status) = conventions.status {
-            problem.status = status(&problem);
+        let id = guard::request_id(request.headers());
+        let traced = guard::given_id(request.headers(), guard::REQUEST_TRACE);
+        let mut response = self.outcome(request).unwrap_or_else(|mut problem| {
+            let header = conventions
+                .id_header
+                .map(|name| (name.to_owned(), id.clone()));
+            problem.headers.extend(header);
+            problem.status = conventions.status.map_or(problem.status, |of| of(&problem));
+            write_problem(problem.into_response(), shape)
+        });
+        add_ids(&mut response, &id, conventions.id_header, traced);
+        response
+    }
+
+    fn outcome(&self, request: &Request<Body>) -> Result<Response, Problem> {
+        let path = request.uri().path();
+        check_connection(request, [HEALTH, READY].contains(&path))?;
+        match path {
+            HEALTH => Ok(health(&[])),
+            READY => Ok(json_response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &(self.progress)(),
+            )),
+            _ => {
+                let message = "the server is starting and loads its models; retry later";
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                let problem = Problem::new(status, "server_starting", message);
+                Err(problem.with_header("retry-after", "1"))
+            }
         }
-        write_problem(problem.into_response(), shape)
     }
 }
 
@@ -77,17 +105,5 @@ async fn dispatch(State(startup): State<Arc<Startup>>, request: Request<Body>) -
             Err(impossible) => match impossible {},
         };
     }
-    let path = request.uri().path();
-    let checked = check_connection(&request, [HEALTH, READY].contains(&path));
-    match (checked, path) {
-        (Err(problem), _) => startup.refuse(problem, &request),
-        (Ok(()), HEALTH) => health(&[]),
-        (Ok(()), READY) => json_response(StatusCode::SERVICE_UNAVAILABLE, &(startup.progress)()),
-        (Ok(()), _) => {
-            let message = "the server is starting and loads its models; retry later";
-            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "server_starting", message)
-                .with_header("retry-after", "1");
-            startup.refuse(problem, &request)
-        }
-    }
+    startup.answer(&request)
 }
