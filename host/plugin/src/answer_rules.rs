@@ -2,6 +2,7 @@
 //! clients can use.
 //! Each call of `feed` has a bound of its own, but an answer has as many calls as tokens.
 
+use crate::attribution::Load;
 use crate::call_arguments::{Arguments, call_as_text};
 use crate::limits::MAX_TOOL_CALLS;
 use crate::{Fault, ParserEvent, ParserSetup, ToolChoice};
@@ -16,20 +17,6 @@ const MIN_CALL_BYTES: usize = 4;
 /// Bytes of events that a parser may honestly make of one byte of text: a control character, escaped in JSON,
 /// is six times as long.
 const MAX_GROWTH: usize = 8;
-
-/// Bytes of tools and of text up to which a parser has no reason to take more than it may.
-const ORDINARY_BYTES: usize = 64 << 10;
-
-/// Reason for which a parser may take more than it is granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Load {
-    /// There is none.
-    Ordinary,
-    /// The caller's tools are large.
-    Setup,
-    /// The model's text is long.
-    Text,
-}
 
 /// A call of an answer.
 #[derive(Debug, Default)]
@@ -95,13 +82,9 @@ impl AnswerRules {
         self.text_bytes = self.text_bytes.saturating_add(bytes);
     }
 
-    /// Reason that the parser may have to take more than it is granted: the larger one of those that are not ordinary.
+    /// Reason that the parser may have to take more than it is granted.
     pub(crate) fn load(&self) -> Load {
-        match self.text_bytes.max(self.setup_bytes) {
-            largest if largest <= ORDINARY_BYTES => Load::Ordinary,
-            largest if largest == self.text_bytes => Load::Text,
-            _ => Load::Setup,
-        }
+        Load::of(self.setup_bytes, self.text_bytes)
     }
 
     /// Check events in their order, and hand out those that need not wait. Calls whose arguments nobody can use become text.

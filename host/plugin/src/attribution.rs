@@ -14,10 +14,45 @@ use crate::instance::Exports;
 use crate::pool::Pool;
 use crate::{Fault, PluginError};
 
+/// Bytes of a caller's input and of a model's text up to which a plugin has no reason to take more than it may.
+pub(crate) const ORDINARY_BYTES: usize = 64 << 10;
+
+/// Reason for which a plugin may take more than it is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// There is none.
+    Ordinary,
+    /// What the caller sent is large, or is a program.
+    Caller,
+    /// The model's text is long.
+    Text,
+}
+
+impl Load {
+    /// Of so many bytes of the caller's and so many of the model's: the larger one, if it is not ordinary.
+    pub(crate) fn of(caller_bytes: usize, text_bytes: usize) -> Self {
+        match caller_bytes.max(text_bytes) {
+            largest if largest <= ORDINARY_BYTES => Self::Ordinary,
+            largest if largest == text_bytes => Self::Text,
+            _ => Self::Caller,
+        }
+    }
+}
+
 /// Excess that the request caused, as its caller is told.
 pub(crate) fn too_complex(fault: Fault, advice: &str) -> Fault {
     match fault {
         excess if excess.is_excess() => Fault::TooComplex(format!("the plugin {excess}; {advice}")),
+        other => other,
+    }
+}
+
+/// Excess that the model's text caused in a plugin, such as `its parser`.
+pub(crate) fn model_output(fault: Fault, whose: &str) -> Fault {
+    match fault {
+        excess if excess.is_excess() => {
+            Fault::ModelOutput(format!("is too much for {whose}: the plugin {excess}"))
+        }
         other => other,
     }
 }
@@ -57,6 +92,21 @@ pub(crate) fn attribute_to_plugin<E: Exports>(
         pool.settle(&error, "a plugin failed, its instance is replaced");
     }
     error
+}
+
+/// Attribute excess in dropping what a request of such a load left behind. It costs the instance, and counts against the
+/// plugin where there was no reason for it.
+pub(crate) fn attribute_drop<E: Exports>(
+    load: Load,
+) -> impl FnOnce(&Arc<Pool<E>>, PluginError) + Send + 'static {
+    move |pool, error| match load {
+        Load::Ordinary => drop(attribute_to_plugin(pool, error)),
+        Load::Caller | Load::Text if is_deferred(E::KIND, error.function, &error.fault) => {
+            let fault = too_complex(error.fault, "it was dropping what a request left behind");
+            pool.settle(&PluginError { fault, ..error }, "");
+        }
+        Load::Caller | Load::Text => {}
+    }
 }
 
 /// Attribute a fault by a control call, tell the breaker, and count and log what was found. Other faults

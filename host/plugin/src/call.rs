@@ -148,15 +148,22 @@ pub(crate) enum Ended<T> {
 }
 
 /// Functions whose work the caller's input or a model's text determines. Excess in them is attributed by a control call.
-const CONTROLLED: [&str; 8] = [
+const CONTROLLED: [&str; 15] = [
     "chat-template.render",
+    "guardrail.check-input",
+    "guardrail.close",
+    "guardrail.feed",
     "output-parser.constraint",
     "output-parser.open",
     "output-parser.feed",
     "output-parser.close",
+    "policy.authorize",
+    "policy.identify",
+    "resource-drop",
     "retriever.chunk",
     "retriever.rewrite",
     "retriever.assemble",
+    "tool.call",
 ];
 
 /// Whether a fault in `function` is attributed by a control call (`attribution.rs`), and not when the call
@@ -164,7 +171,7 @@ const CONTROLLED: [&str; 8] = [
 pub(crate) fn is_deferred(kind: Kind, function: &str, fault: &Fault) -> bool {
     match kind {
         // A grammar is a program of the caller's: whatever breaks down on one may be its fault.
-        Kind::Grammar => function.starts_with("grammar.") && fault.is_breakdown(),
+        Kind::Grammar if function.starts_with("grammar.") => fault.is_breakdown(),
         _ => CONTROLLED.contains(&function) && fault.is_excess(),
     }
 }

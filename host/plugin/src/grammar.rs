@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
-use crate::attribution::{self, Control, attribute};
+use crate::attribution::{self, Control, Load, attribute, attribute_drop};
 use crate::call::GuestResult;
 use crate::handle::{Handle, kind_handle};
 use crate::pool::{Lease, Pool};
@@ -144,7 +144,10 @@ impl Drop for Shared {
             .dropped
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        self.lease.get_mut().release(std::mem::take(resources));
+        // A grammar is a program of the caller's, and so is what it leaves behind.
+        let resources = std::mem::take(resources);
+        let settle = attribute_drop(Load::Caller);
+        self.lease.get_mut().release(resources, settle);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceAny;
 
+use crate::attribution::{self, Control, Load, attribute, attribute_drop, attribute_to_plugin};
 use crate::handle::Handle;
 use crate::pool::Lease;
 use crate::versions::{GuardrailExports, convert};
@@ -11,6 +12,10 @@ use crate::{
     AnswerPart, Binding, CallContext, Component, Fault, Finish, GuardContext, GuardTraits,
     GuardVerdict, LoadError, PluginError, PluginHost,
 };
+
+/// Messages of a control call, and the text of one.
+const SMALLEST: &str = r#"[{"role":"user","content":"Hi"}]"#;
+const SMALLEST_TEXT: &str = "Yes.";
 
 /// Longest code of a refusal, which becomes a label of metrics.
 const MAX_VERDICT_CODE_BYTES: usize = 64;
@@ -58,8 +63,24 @@ impl Guardrail {
     /// Verdict on the messages of a request: a JSON array of messages, or a JSON string, the prompt.
     ///
     /// # Errors
-    /// When the plugin fails. The caller must not take that for consent.
+    /// When the messages take more than the plugin may use, or it fails. The caller must not take that for consent.
     pub async fn check_input(
+        &self,
+        context: &CallContext,
+        told: &GuardContext,
+        messages: &str,
+    ) -> Result<GuardVerdict, PluginError> {
+        match self.check_input_once(context, told, messages).await {
+            Err(error) => {
+                let called = self.check_input_once(context, told, SMALLEST);
+                let control = async { Control::of(&called.await) };
+                Err(attribute(self.handle.pool(), error, to_caller, control).await)
+            }
+            verdict => verdict,
+        }
+    }
+
+    async fn check_input_once(
         &self,
         context: &CallContext,
         told: &GuardContext,
@@ -97,6 +118,7 @@ impl Guardrail {
         context: &CallContext,
         told: &GuardContext,
     ) -> Result<Option<GuardSession>, PluginError> {
+        // What it is told is short, and none of it is the caller's or the model's.
         let opened = self.handle.open(
             context,
             "guardrail.open",
@@ -110,11 +132,34 @@ impl Guardrail {
         let (session, lease) = opened.await?;
         Ok(session.map(|session| GuardSession {
             open: Some((lease, session)),
+            guardrail: self.clone(),
             context: context.clone(),
-            holds: told.holds,
+            told: told.clone(),
+            text_bytes: 0,
             replaceable: false,
         }))
     }
+
+    /// A short choice, looked at from its beginning to its end.
+    async fn control(&self, context: &CallContext, told: &GuardContext) -> Control {
+        let mut session = match self.open(context, told).await {
+            Ok(Some(session)) => session,
+            opened => return Control::of(&opened),
+        };
+        let fed = session.feed_once(&AnswerPart::Content, SMALLEST_TEXT, 0);
+        match fed.await {
+            Ok(_) => Control::of(&session.close_once(Finish::Stop, 0).await),
+            fed => Control::of(&fed),
+        }
+    }
+}
+
+fn to_caller(fault: Fault) -> Fault {
+    attribution::too_complex(fault, "send fewer or shorter messages")
+}
+
+fn to_model(fault: Fault) -> Fault {
+    attribution::model_output(fault, "a guardrail")
 }
 
 async fn describe(handle: &Handle<GuardrailExports>) -> Result<GuardTraits, PluginError> {
@@ -139,9 +184,12 @@ async fn describe(handle: &Handle<GuardrailExports>) -> Result<GuardTraits, Plug
 pub struct GuardSession {
     /// `None` once closed.
     open: Option<(Lease<GuardrailExports>, ResourceAny)>,
+    /// For control calls.
+    guardrail: Guardrail,
     context: CallContext,
-    /// Text waits for the verdict.
-    holds: bool,
+    told: GuardContext,
+    /// Bytes of text that were handed over.
+    text_bytes: usize,
     /// The part that was handed over last is one whose text may be replaced.
     replaceable: bool,
 }
@@ -151,14 +199,42 @@ impl GuardSession {
     /// error the session is over.
     ///
     /// # Errors
-    /// When the plugin fails.
+    /// When the text takes more than the plugin may use, or it fails.
     pub async fn feed(
         &mut self,
         part: &AnswerPart,
         text: &str,
         held: u32,
     ) -> Result<GuardVerdict, PluginError> {
-        self.replaceable = self.holds && !matches!(part, AnswerPart::CallArguments { .. });
+        match self.feed_once(part, text, held).await {
+            Err(error) => Err(self.attribute(error).await),
+            verdict => verdict,
+        }
+    }
+
+    /// Whose fault it is that a call took more than it may: of a long text, if the plugin does well with a short one, and
+    /// else the plugin's.
+    fn attribute(&self, error: PluginError) -> impl Future<Output = PluginError> + Send + use<> {
+        let (guardrail, context) = (self.guardrail.clone(), self.context.clone());
+        let (told, load) = (self.told.clone(), Load::of(0, self.text_bytes));
+        async move {
+            let pool = guardrail.handle.pool();
+            if load == Load::Ordinary {
+                return attribute_to_plugin(pool, error);
+            }
+            let control = guardrail.control(&context, &told);
+            attribute(pool, error, to_model, control).await
+        }
+    }
+
+    async fn feed_once(
+        &mut self,
+        part: &AnswerPart,
+        text: &str,
+        held: u32,
+    ) -> Result<GuardVerdict, PluginError> {
+        self.text_bytes = self.text_bytes.saturating_add(text.len());
+        self.replaceable = self.told.holds && !matches!(part, AnswerPart::CallArguments { .. });
         let replaceable = self.replaceable;
         let Some((lease, session)) = self.open.as_mut() else {
             return Ok(GuardVerdict::Pass);
@@ -184,8 +260,15 @@ impl GuardSession {
     /// The choice has ended: the last verdict, for which `held` bytes of the last part are held back.
     ///
     /// # Errors
-    /// When the plugin fails.
+    /// As [`Self::feed`].
     pub async fn close(mut self, reason: Finish, held: u32) -> Result<GuardVerdict, PluginError> {
+        match self.close_once(reason, held).await {
+            Err(error) => Err(self.attribute(error).await),
+            verdict => verdict,
+        }
+    }
+
+    async fn close_once(&mut self, reason: Finish, held: u32) -> Result<GuardVerdict, PluginError> {
         let replaceable = self.replaceable;
         let Some((lease, session)) = self.open.as_mut() else {
             return Ok(GuardVerdict::Pass);
@@ -211,7 +294,8 @@ impl GuardSession {
 impl Drop for GuardSession {
     fn drop(&mut self) {
         if let Some((mut lease, session)) = self.open.take() {
-            lease.release(vec![session]);
+            let load = Load::of(0, self.text_bytes);
+            lease.release(vec![session], attribute_drop(load));
         }
     }
 }

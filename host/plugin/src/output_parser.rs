@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceAny;
 
-use crate::answer_rules::{AnswerRules, Load};
-use crate::attribution::{self, Control, attribute, attribute_to_plugin};
+use crate::answer_rules::AnswerRules;
+use crate::attribution::{self, Control, Load, attribute, attribute_drop, attribute_to_plugin};
 use crate::handle::Handle;
 use crate::pool::Lease;
 use crate::versions::{OutputParserExports, convert};
@@ -164,12 +164,7 @@ fn to_caller(fault: Fault) -> Fault {
 }
 
 fn to_model(fault: Fault) -> Fault {
-    match fault {
-        excess if excess.is_excess() => {
-            Fault::ModelOutput(format!("is too much for its parser: the plugin {excess}"))
-        }
-        other => other,
-    }
+    attribution::model_output(fault, "its parser")
 }
 
 async fn describe(handle: &Handle<OutputParserExports>) -> Result<ParserTraits, PluginError> {
@@ -241,7 +236,7 @@ impl ParserSession {
             let pool = parser.handle.pool();
             let to_cause = match load {
                 Load::Ordinary => return attribute_to_plugin(pool, error),
-                Load::Setup => to_caller,
+                Load::Caller => to_caller,
                 Load::Text => to_model,
             };
             attribute(pool, error, to_cause, parser.control(&context)).await
@@ -309,7 +304,7 @@ impl ParserSession {
 impl Drop for ParserSession {
     fn drop(&mut self) {
         if let Some((mut lease, session)) = self.open.take() {
-            lease.release(vec![session]);
+            lease.release(vec![session], attribute_drop(self.rules.load()));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::attribution::{self, Control, attribute, attribute_to_plugin};
 use crate::handle::kind_handle;
 use crate::headers::Handle;
 use crate::policy_headers as headers;
@@ -14,6 +15,9 @@ const MAX_TEXT_BYTES: usize = 1024;
 
 /// Longest message of a refusal, and longest lease.
 const MAX_MESSAGE_BYTES: usize = 8 << 10;
+
+/// Bytes of facts up to which a policy has no reason to take more than it may: several times what clients send.
+const ORDINARY_FACTS_BYTES: usize = 8 << 10;
 
 /// Labels that a policy may give.
 const MAX_LABELS: usize = 32;
@@ -34,13 +38,26 @@ impl Policy {
     /// Ask whether a request may be served.
     ///
     /// # Errors
-    /// When the plugin fails. The caller must not take that for consent.
+    /// When the facts take more than the plugin may use, or it fails. The caller must not take that for consent.
     pub async fn authorize(
         &self,
         context: &CallContext,
         facts: Facts,
     ) -> Result<Decision, PluginError> {
         let (facts, handles) = self.granted(facts);
+        let control = Controlled::of(&facts);
+        match self.authorize_once(context, facts, handles).await {
+            Err(error) => Err(self.attribute(context, error, control).await),
+            decision => decision,
+        }
+    }
+
+    async fn authorize_once(
+        &self,
+        context: &CallContext,
+        facts: Facts,
+        handles: Vec<Handle>,
+    ) -> Result<Decision, PluginError> {
         self.handle
             .call(
                 context,
@@ -63,7 +80,7 @@ impl Policy {
     /// ledger for it. `None` for a policy that may ask other services, which would be asked twice.
     ///
     /// # Errors
-    /// When the plugin fails. The caller must not take that for consent.
+    /// As [`Self::authorize`].
     pub async fn identify(
         &self,
         context: &CallContext,
@@ -73,6 +90,36 @@ impl Policy {
             return Ok(None);
         }
         let (facts, handles) = self.granted(facts);
+        let control = Controlled::of(&facts);
+        match self.identify_once(context, facts, handles).await {
+            Err(error) => Err(self.attribute(context, error, control).await),
+            decision => decision.map(Some),
+        }
+    }
+
+    /// Whose fault it is that a call took more than it may: of large facts, if the plugin does well with small ones, and
+    /// else the plugin's. The control call takes nothing from the ledger.
+    async fn attribute(
+        &self,
+        context: &CallContext,
+        error: PluginError,
+        control: Option<Controlled>,
+    ) -> PluginError {
+        let pool = self.handle.pool();
+        let Some(Controlled(smallest)) = control else {
+            return attribute_to_plugin(pool, error);
+        };
+        let called = self.identify_once(context, smallest, Vec::new());
+        let control = async { Control::of(&called.await) };
+        attribute(pool, error, to_caller, control).await
+    }
+
+    async fn identify_once(
+        &self,
+        context: &CallContext,
+        facts: Facts,
+        handles: Vec<Handle>,
+    ) -> Result<Decision, PluginError> {
         self.handle
             .call(
                 context,
@@ -86,7 +133,7 @@ impl Policy {
                 |decision, state| {
                     check_counters(state)?;
                     check(&decision, &state.grants.rewrites).map_err(Fault::InvalidResult)?;
-                    Ok(Some(with_passed_headers(decision, &state.grants)))
+                    Ok(with_passed_headers(decision, &state.grants))
                 },
             )
             .await
@@ -128,6 +175,33 @@ impl Policy {
             )
             .await
     }
+}
+
+/// Facts of a control call: those of the request without what its caller can make large.
+struct Controlled(Facts);
+
+impl Controlled {
+    /// `None` where the facts are ordinary.
+    fn of(facts: &Facts) -> Option<Self> {
+        let headers = facts.headers.iter();
+        let headers = headers.map(|(name, value)| name.len() + value.len());
+        let names = facts.tools.iter().chain(&facts.server_tools);
+        let names = names.chain(&facts.model).map(String::len);
+        if headers.chain(names).sum::<usize>() <= ORDINARY_FACTS_BYTES {
+            return None;
+        }
+        Some(Self(Facts {
+            request_id: facts.request_id.clone(),
+            route: facts.route.clone(),
+            method: facts.method.clone(),
+            peer: facts.peer.clone(),
+            ..Facts::default()
+        }))
+    }
+}
+
+fn to_caller(fault: Fault) -> Fault {
+    attribution::too_complex(fault, "send fewer or shorter headers and names of tools")
 }
 
 /// The decision with the headers that are passed on; the others are left out, and logged once.

@@ -484,13 +484,11 @@ impl<E: Exports> Lease<E> {
         {
             self.instance = None;
             let fault = Fault::Budget { budget_ms };
-            let error =
-                call::plugin_error(&self.pool.grants, function, context.request_id(), fault);
-            let counters = &self.pool.grants.counters;
-            counters.ended(function, Duration::ZERO, None);
+            let grants = &self.pool.grants;
+            let error = call::plugin_error(grants, function, context.request_id(), fault);
+            grants.counters.ended(function, Duration::ZERO, None);
             if !call::is_deferred(E::KIND, function, &error.fault) {
-                let message = "a plugin is not called again for a request";
-                self.pool.settle(&error, message);
+                self.pool.settle(&error, "the budget of a request is spent");
                 self.pool.record(Err(&error));
             }
             // A control call may need the place.
@@ -533,9 +531,13 @@ impl<E: Exports> Lease<E> {
         self.pool.refill();
     }
 
-    /// Drop guest resources in the background, and give the instance back. The runtime is that of
-    /// the binding, since a matcher may be dropped on a thread of the engine's.
-    pub(crate) fn release(&mut self, resources: Vec<ResourceAny>) {
+    /// Drop guest resources in the background, tell `settle` of a failure, and give the instance back. The runtime is
+    /// that of the binding, since a matcher may be dropped on a thread of the engine's.
+    pub(crate) fn release(
+        &mut self,
+        resources: Vec<ResourceAny>,
+        settle: impl FnOnce(&Arc<Pool<E>>, PluginError) + Send + 'static,
+    ) {
         if !self.usable {
             return;
         }
@@ -548,15 +550,19 @@ impl<E: Exports> Lease<E> {
             permit: self.permit.take(),
             in_use: self.in_use.take(),
         };
-        let dropping = async move { lease.drop_resources(resources).await };
+        let dropping = async move {
+            if let Err(error) = lease.drop_resources(resources).await {
+                settle(&lease.pool, error);
+            }
+        };
         background::start(&self.pool.runtime, Box::pin(dropping));
     }
 
-    /// Drop guest resources, so that the instance is as it was before they were made.
-    async fn drop_resources(&mut self, resources: Vec<ResourceAny>) {
+    /// Drop guest resources, so that the instance is as it was before they were made; else it is lost.
+    async fn drop_resources(&mut self, resources: Vec<ResourceAny>) -> Result<(), PluginError> {
         let context = CallContext::new(NO_REQUEST);
         let deadline_ms = self.pool.grants.limits.deadlines.close_ms;
-        let dropped = self.call(
+        self.call(
             &context,
             "resource-drop",
             deadline_ms,
@@ -567,9 +573,8 @@ impl<E: Exports> Lease<E> {
                 Ok(Ok(()))
             },
             |(), _| Ok(()),
-        );
-        // A failure loses the instance, and has been logged.
-        let _ = dropped.await;
+        )
+        .await
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::attribution::{self, Control, Load, attribute, attribute_to_plugin};
 use crate::handle::Handle;
 use crate::limits::MAX_TOOLS_PER_COMPONENT;
 use crate::versions::convert::Declared;
@@ -73,7 +74,7 @@ impl Tools {
     }
 
     /// Run a tool. Arguments that are no JSON object, or do not follow the schema of the tool, are
-    /// refused without calling the plugin.
+    /// refused without calling the plugin; those that are large and take more than it may use are refused, too.
     ///
     /// # Errors
     /// When the plugin fails.
@@ -88,6 +89,36 @@ impl Tools {
             Ok(arguments) => arguments,
             Err(reason) => return Ok(ToolAnswer::Refused(shorten(reason))),
         };
+        let load = Load::of(0, arguments.len());
+        match self.call_once(context, caller, name, &arguments).await {
+            Err(error) => {
+                let error = self.attribute(error, load).await;
+                match error.fault {
+                    Fault::ModelOutput(reason) => Ok(ToolAnswer::Refused(shorten(reason))),
+                    _ => Err(error),
+                }
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whose fault it is that a call took more than it may. What a tool does is done, so none is called to find out: it is
+    /// the fault of large arguments if a call, or its description, went well lately, and else of nobody that is known.
+    async fn attribute(&self, error: PluginError, load: Load) -> PluginError {
+        let pool = self.handle.pool();
+        if load == Load::Ordinary {
+            return attribute_to_plugin(pool, error);
+        }
+        attribute(pool, error, to_model, async { Control::Unknown }).await
+    }
+
+    async fn call_once(
+        &self,
+        context: &CallContext,
+        caller: &ToolCaller,
+        name: &str,
+        arguments: &str,
+    ) -> Result<ToolAnswer, PluginError> {
         self.handle
             .call(
                 context,
@@ -95,7 +126,7 @@ impl Tools {
                 self.handle.deadlines().tool_ms,
                 async |exports, store| {
                     let told = convert::tool_context(&context.request_id, caller);
-                    let asked = (name, &*arguments, &told);
+                    let asked = (name, arguments, &told);
                     let (said,) = exports.call.call_async(store, asked).await?;
                     Ok(convert::tool_answer(said))
                 },
@@ -139,6 +170,10 @@ impl Tools {
             told.join("; ")
         ))
     }
+}
+
+fn to_model(fault: Fault) -> Fault {
+    attribution::model_output(fault, "the tool, which takes shorter arguments only")
 }
 
 fn shorten(mut text: String) -> String {

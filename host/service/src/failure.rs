@@ -151,7 +151,7 @@ impl ParseSession for RawSession {
                 return Ok(Vec::new());
             };
             match parser.close(finish).await {
-                Err(error) => {
+                Err(error) if !error.fault.is_callers() => {
                     left_raw(&self.request, &error);
                     Ok(Vec::new())
                 }

@@ -241,6 +241,12 @@ struct Matcher {
     taken: Cell<u32>,
 }
 
+impl Drop for Matcher {
+    fn drop(&mut self) {
+        act_on_setting("drop");
+    }
+}
+
 impl Matcher {
     fn push(&self, slot: u32) -> Result<(), Fault> {
         let (taken, width) = (self.taken.get(), self.tokens.div_ceil(32) as usize);

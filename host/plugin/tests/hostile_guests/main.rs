@@ -4,6 +4,7 @@ mod abuse;
 mod any_answer;
 mod attacks;
 mod behaving;
+mod causes;
 mod exercise;
 mod forged;
 mod guests;
