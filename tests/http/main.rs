@@ -26,6 +26,7 @@ mod gguf;
 mod grpc_traces;
 mod h2;
 mod h2_letter;
+mod h2_readers;
 mod hand_over;
 mod helpers;
 mod idempotency;

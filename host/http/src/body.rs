@@ -107,7 +107,7 @@ pub(crate) fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a dyn
 /// 503 when others have the memory, 413 when no request can have so much.
 pub fn reserve(reservation: &mut Reservation, bytes: usize, limit: usize) -> Result<(), Problem> {
     reservation.raise_to(bytes).map_err(|reason| match reason {
-        NoRoom::Now => busy(),
+        NoRoom::Now => no_body_memory(),
         NoRoom::Ever => too_large(limit),
     })
 }
@@ -134,7 +134,7 @@ pub fn object_within(
 ) -> Result<Map<String, Value>, Problem> {
     let bytes = body.len().saturating_add(tree_bytes(body));
     let bytes = bytes.min(reservation.most());
-    reservation.raise_to(bytes).map_err(|_| busy())?;
+    reservation.raise_to(bytes).map_err(|_| no_body_memory())?;
     parse_object(body)
 }
 
@@ -154,7 +154,8 @@ pub(crate) fn late(limit: Duration) -> Problem {
     .with_header("connection", "close")
 }
 
-fn busy() -> Problem {
+/// Refusal of a request for whose body there is no memory now.
+pub fn no_body_memory() -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "body_memory_full",

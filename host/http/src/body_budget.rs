@@ -152,6 +152,11 @@ impl Reservation {
         Ok(())
     }
 
+    /// Whom it counts for.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     /// Most that it can have.
     pub(crate) fn most(&self) -> usize {
         self.budget.most()

@@ -15,6 +15,7 @@ mod endpoint;
 mod exchange_body;
 mod figures;
 mod guard;
+mod h2_streams;
 mod head_gate;
 mod health;
 mod json;
@@ -34,7 +35,7 @@ mod wait_limits;
 mod wire;
 
 pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord, Begun};
-pub use body::{BodyLimits, object_within, read_json, read_object, reserve};
+pub use body::{BodyLimits, no_body_memory, object_within, read_json, read_object, reserve};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
 pub use dialect::{Conventions, Dialect};

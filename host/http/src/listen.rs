@@ -12,7 +12,7 @@ use axum::body::Body;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval_at, sleep, sleep_until, timeout};
@@ -23,6 +23,7 @@ use crate::drain::{OpenConnection, OpenConnections};
 use crate::endpoint::{Accepted, Endpoint};
 use crate::exchange_body::{RequestBody, ResponseBody};
 use crate::guard::HeaderLimits;
+use crate::h2_streams::{Handover, StreamExecutor};
 use crate::head_gate::Refused;
 use crate::proxy_protocol::ProxyProtocol;
 use crate::request_head::HeadBounds;
@@ -83,7 +84,7 @@ struct Acceptor {
     endpoint: Arc<Endpoint>,
     router: Router,
     limits: ConnectionLimits,
-    builder: Arc<Builder<TokioExecutor>>,
+    builder: Arc<Builder<StreamExecutor>>,
     table: Arc<ConnectionTable>,
 }
 
@@ -247,7 +248,7 @@ async fn open_wire(
 async fn connection(
     accepted: Accepted,
     peer: SocketAddr,
-    builder: &Builder<TokioExecutor>,
+    builder: &Builder<StreamExecutor>,
     router: Router,
     limits: &ConnectionLimits,
     place: Connection,
@@ -349,15 +350,19 @@ fn answer(
     }
     async move {
         let mut response = router.oneshot(request).await?;
+        let stream = Handover::here();
         if response.extensions_mut().remove::<Unclaimed>().is_some() {
             exchange.hand_to_nobody();
+            if let Some(stream) = &stream {
+                stream.hand_to_nobody();
+            }
         }
         if upgrades && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             // What follows may be frames, and is not to be read as requests.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }
-        Ok(response.map(|body| ResponseBody::new(body, exchange)))
+        Ok(response.map(|body| ResponseBody::new(body, stream, exchange)))
     }
 }
 
@@ -370,9 +375,11 @@ fn head_bounds(headers: HeaderLimits) -> HeadBounds {
     }
 }
 
-fn builder(limits: &ConnectionLimits) -> Builder<TokioExecutor> {
+fn builder(limits: &ConnectionLimits) -> Builder<StreamExecutor> {
     let head = head_bounds(limits.headers);
-    let mut builder = Builder::new(TokioExecutor::new());
+    let mut builder = Builder::new(StreamExecutor {
+        limit: limits.write_timeout,
+    });
     builder
         .http1()
         .timer(TokioTimer::new())
