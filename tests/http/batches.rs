@@ -1,6 +1,8 @@
 //! Batches: lines that are answered, that are wrong, that fail; cancelled, expired, and taken up after SIGKILL.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,7 +12,7 @@ use crate::answers::{CHAT, chat};
 use crate::files::{FILES, content, form, upload, uploaded};
 use crate::responses::RESPONSES;
 use crate::support::client::Request;
-use crate::support::{Server, have, wait_for};
+use crate::support::{Server, have, model, until, wait_for};
 
 pub(crate) const BATCHES: &str = "/v1/batches";
 const SCRIPT: &str = "default = \"Hello there, wörld 👋.\"\n";
@@ -518,4 +520,75 @@ fn feature_e29_lines_leave_their_turn_to_others() {
         after < before + 6,
         "{before} lines were answered before, and {after} after"
     );
+}
+
+/// The first line is read before a batch is made, and counts for its tenant as the others do: those who share its address
+/// have a share of their own.
+#[test]
+fn the_first_line_counts_for_the_tenant_of_the_batch() {
+    const LENGTH: usize = 1_000_000;
+    let model = model::byte_level();
+    let second = format!(
+        "[[models]]\nname = \"another\"\npath = {model:?}\nbackend = \"scripted\"\n[models.script]\n{SCRIPT}\n"
+    );
+    let server = Server::scripted(
+        SCRIPT,
+        &format!(
+            "[server]\nmax_body_bytes = {LENGTH}\nbody_timeout_ms = 600000\n\
+             [limits]\nmax_body_bytes_in_flight = 4000000\n\
+             [[auth.api_keys]]\nid = \"neighbour\"\nkey = \"neighbours-key\"\n\
+             [[auth.api_keys]]\nid = \"one\"\nkey = \"the-key\"\ntenant = \"acme\"\n{second}"
+        ),
+    );
+    let keyed = |request: Request| request.header("authorization", "Bearer the-key");
+    let upload_of = |content: &str| {
+        let body = form(
+            &[("purpose", "batch")],
+            Some(("in.jsonl", content.as_bytes())),
+        );
+        let file = server.send(&keyed(upload(&body))).ok();
+        file["id"].as_str().expect("an id").to_owned()
+    };
+    let mut asked = chat("Hi");
+    asked["model"] = json!("scripted");
+    let short = upload_of(&line("short", CHAT, &asked));
+    asked["messages"][0]["content"] = json!("x".repeat(200_000));
+    let long = upload_of(&line("long", CHAT, &asked));
+    let begin = |input: &str| {
+        let body = json!({"input_file_id": input, "endpoint": CHAT, "completion_window": "24h"});
+        server.send(&keyed(Request::post(BATCHES, &body)))
+    };
+    // Bodies that are announced, and hold what they are said to have.
+    let hold = |key: &str, length: usize| {
+        let mut stream = TcpStream::connect(server.address()).expect("connect");
+        let head = format!(
+            "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             authorization: Bearer {key}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("write");
+        stream
+    };
+    let held = |bytes: f64| {
+        until("the bodies are being read", || {
+            server.metric("mortise_request_body_bytes") == bytes
+        });
+    };
+    let neighbour = [(); 3].map(|()| hold("neighbours-key", LENGTH));
+    held(3_000_000.0);
+    let made = begin(&short).ok();
+    assert_eq!(made["model"], "scripted");
+    let path = path_of(&made);
+    until("the batch is answered", || {
+        server.send(&keyed(Request::get(&path))).ok()["status"] == "completed"
+    });
+    // With the share of the tenant held as well, the line is not passed over: its caller is told to come again.
+    held(3_000_000.0);
+    let own = hold("the-key", 950_000);
+    held(3_950_000.0);
+    let busy = begin(&long);
+    assert_eq!(busy.status(), 503, "{}", busy.text());
+    assert_eq!(busy.json()["error"]["code"], "body_memory_full");
+    drop((neighbour, own));
+    held(0.0);
+    assert_eq!(begin(&long).ok()["model"], "scripted");
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Context, Owner, Problem, append_headers, json_response};
+use http::{Request as HttpRequest, StatusCode, request::Parts};
+use mortise_http::{Context, Owner, Problem, append_headers, json_response, no_body_memory};
 use mortise_service::Granted;
 use mortise_store::{Change, Key, Kind, Record};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::check::Refused;
 use super::endpoint::{Endpoint, Window};
 use super::lines::Lines;
 use super::live::credentials;
@@ -27,7 +28,8 @@ use crate::ignored::add_header;
 use crate::limits::MAX_BATCHES;
 use crate::problem::problem_of;
 use crate::receive::{Received, receive};
-use crate::stored::{account, store_problem, value_of};
+use crate::state::ApiState;
+use crate::stored::{caller, store_problem, value_of};
 use crate::unsupported::Unsupported;
 
 /// Fields of this route.
@@ -84,12 +86,16 @@ pub(super) async fn create(
         expiry,
         ignored,
     } = parse(object, state.unsupported)?;
+    let (owner, whose) = match known {
+        Some(account) => (account, reserved.owner().clone()),
+        // By its headers alone, the caller was not known.
+        None => asked_for(state, &context, &parts).await?,
+    };
     drop(reserved);
-    let owner = account(state, &context, BATCHES, &parts, known).await?;
     let input = file(state, &owner, &fields.input_file_id, "input_file_id").await?;
     check_input(&input)?;
     let endpoint = fields.endpoint.word();
-    let model = model(&batches, &context, &input.key, endpoint).await?;
+    let model = model(&batches, whose, &input.key, endpoint).await?;
     let call = call_of(&context, BATCHES, "POST", &parts.headers);
     let admission = state.service.authorize(&call, model.as_deref()).await;
     let admission = admission.map_err(problem_of)?;
@@ -134,6 +140,17 @@ pub(super) async fn create(
     Ok(response)
 }
 
+/// Account and share of memory of a caller whom the policies tell by the whole request only.
+async fn asked_for(
+    state: &ApiState,
+    context: &Context,
+    parts: &Parts,
+) -> Result<(Arc<str>, Owner), Problem> {
+    let caller = caller(state, context, BATCHES, "POST", parts).await?;
+    let whose = Owner::new(context.peer.ip(), caller.tenant().as_deref());
+    Ok((caller.owner, whose))
+}
+
 fn check_input(record: &Record) -> Result<(), Problem> {
     let purpose = &value_of(record)["purpose"];
     if purpose == "batch" {
@@ -146,7 +163,7 @@ fn check_input(record: &Record) -> Result<(), Problem> {
 /// The model of the first line, which must be that of all. What is wrong with a line, the check of all lines tells.
 async fn model(
     batches: &Batches,
-    context: &Context,
+    whose: Owner,
     input: &Key,
     endpoint: &str,
 ) -> Result<Option<String>, Problem> {
@@ -157,9 +174,12 @@ async fn model(
     let Some(text) = first.and_then(|line| line.text) else {
         return Ok(None);
     };
-    let owner = Owner::new(context.peer.ip(), None);
-    let mut memory = state.http.bodies.open(owner);
-    let line = check::read(&text, endpoint, &mut memory).ok();
+    let mut memory = state.http.bodies.open(whose);
+    let line = match check::read(&text, endpoint, &mut memory) {
+        Ok(line) => Some(line),
+        Err(Refused::Wrong(_)) => None,
+        Err(Refused::Busy) => return Err(no_body_memory()),
+    };
     let model = line.and_then(|line| Some(line.body.get("model")?.as_str()?.to_owned()));
     Ok(model.or_else(|| {
         let models = state.service.models();
