@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::client::{Request, Stream, events};
 use crate::support::postgres::Postgres;
-use crate::support::{Server, until, wait_for};
+use crate::support::{Server, example, until, wait_for};
 
 const KEY: &str = "an-admin-key-of-some-length";
 const TEXT: &str = "/v1/completions";
@@ -55,17 +55,22 @@ impl Faulty {
         }
     }
 
-    /// Events of the admin side from now on.
-    fn follow(&self) -> Followed {
+    /// `HOST:PORT` of the admin side.
+    fn admin(&self) -> String {
         let line = self
             .server
             .wait_for_log(|line| line.contains("admin side on http://"));
         let (_, address) = line
             .split_once("admin side on http://")
             .expect("an address");
+        address.trim_end_matches(['"', '}']).to_owned()
+    }
+
+    /// Events of the admin side from now on.
+    fn follow(&self) -> Followed {
         let mut events = Request::get("/v1/admin/events")
             .header("x-admin-token", KEY)
-            .begin(address.trim_end_matches(['"', '}']));
+            .begin(&self.admin());
         assert_eq!(events.head().status, 200);
         Followed(events)
     }
@@ -220,6 +225,44 @@ fn feature_e7_a_stuck_engine_is_told_of_until_it_goes_on() {
         (ask("/health").status(), ask("/ready").status()),
         (200, 200)
     );
+}
+
+#[test]
+fn a_load_whose_files_do_not_answer_is_given_up_and_others_are_loaded() {
+    let demo = example::root().join("examples/demo-model/model");
+    let model = |name: &str| {
+        let enabled = name == "first";
+        format!("[[models]]\nname = {name:?}\npath = {demo:?}\nenabled = {enabled}\n")
+    };
+    let models = ["first", "second", "third"].map(model).concat();
+    let faulty = Faulty::with(&format!("[lifecycle]\nload_stall_seconds = 1\n{models}"));
+    let admin = faulty.admin();
+    let load = |name: &str| {
+        let path = format!("/v1/admin/models/{name}/load");
+        let request = Request::raw(&path, b"").header("x-admin-token", KEY);
+        let answer = request.send(&admin);
+        (answer.status(), answer.text())
+    };
+    let is_late = |(status, text): (u16, String), expected: u16| {
+        assert!(text.contains("model_load_timeout"), "{text}");
+        assert_eq!(status, expected, "{text}");
+    };
+    // Who opens a FIFO waits for its other end.
+    let stall = faulty.faults.path().join("load-stall");
+    let made = std::process::Command::new("mkfifo").arg(&stall).status();
+    assert!(made.expect("run mkfifo").success());
+    is_late(load("second"), 504);
+    let held = faulty.faults.path().join("held");
+    std::fs::rename(&stall, &held).expect("rename it");
+    // Its thread still waits.
+    is_late(load("second"), 409);
+    assert_eq!(load("third").0, 200);
+    let asked = json!({"model": "second", "prompt": "Hi", "max_tokens": 1});
+    let refused = faulty.server.post(TEXT, &asked);
+    is_late((refused.status(), refused.text()), 409);
+    drop(std::fs::File::options().write(true).open(&held));
+    until("it is loaded after all", || load("second").0 == 200);
+    faulty.server.post(TEXT, &asked).ok();
 }
 
 #[test]

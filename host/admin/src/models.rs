@@ -189,10 +189,12 @@ pub(crate) fn problem(error: LifecycleError) -> Problem {
         LifecycleError::Unknown(_) => (StatusCode::NOT_FOUND, error.code()),
         LifecycleError::BadOverride { .. } => (StatusCode::BAD_REQUEST, error.code()),
         LifecycleError::Failed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "model_load_failed"),
+        LifecycleError::Late { .. } => (StatusCode::GATEWAY_TIMEOUT, error.code()),
         LifecycleError::NoRoom { .. } | LifecycleError::Stopping => {
             (StatusCode::SERVICE_UNAVAILABLE, error.code())
         }
         LifecycleError::Excluded { .. }
+        | LifecycleError::Stuck(_)
         | LifecycleError::NotLoaded(_)
         | LifecycleError::Loaded(_)
         | LifecycleError::Loading(_)

@@ -95,9 +95,10 @@ fn unavailable(code: &str, message: String) -> Problem {
 fn model_error(error: &LifecycleError) -> Problem {
     let (status, retry_after) = match error {
         LifecycleError::Unknown(_) => (StatusCode::NOT_FOUND, None),
-        LifecycleError::NotLoaded(_) | LifecycleError::Failed { .. } => {
-            (StatusCode::CONFLICT, None)
-        }
+        LifecycleError::NotLoaded(_)
+        | LifecycleError::Failed { .. }
+        | LifecycleError::Late { .. }
+        | LifecycleError::Stuck(_) => (StatusCode::CONFLICT, None),
         LifecycleError::Loaded(_)
         | LifecycleError::Excluded { .. }
         | LifecycleError::BadOverride { .. } => (StatusCode::CONFLICT, None),
@@ -112,6 +113,9 @@ fn model_error(error: &LifecycleError) -> Problem {
         LifecycleError::Failed { model, .. } => format!(
             "the model `{model}` has failed; the server's log says why, and an operator can load it \
              again"
+        ),
+        LifecycleError::Late { model, .. } | LifecycleError::Stuck(model) => format!(
+            "the model `{model}` was not loaded in time; the server's log says why, and an operator can load it again"
         ),
         LifecycleError::NoRoom { model, .. } => {
             format!("there is no room to load the model `{model}` at present")

@@ -14,6 +14,7 @@ use mortise_models::lifecycle::{
 use mortise_models::{
     Alias, AliasTable, LocalLoader, Model, ModelConfig, ModelSource, check_pin, download,
 };
+use mortise_supervise::faults;
 use serde_json::{Value, json};
 
 use crate::remote;
@@ -94,6 +95,7 @@ impl LoadModel for Loader {
         overrides: &LoadOverrides,
         progress: &LoadProgress,
     ) -> anyhow::Result<Model> {
+        faults::stall("load");
         let (local, children) = (&self.local, &self.children);
         match (&config.upstream, &config.child) {
             (None, None) => local.load(config, overrides, progress),

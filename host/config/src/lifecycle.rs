@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mortise_models::lifecycle::{LifecycleConfig, RoomLimits};
+use mortise_models::lifecycle::{LifecycleConfig, LoadTime, RoomLimits};
 use serde::Deserialize;
 
 use super::{ConfigError, invalid};
@@ -21,6 +21,8 @@ pub(crate) struct RawLifecycle {
     idle_check_seconds: u64,
     keep_alive: bool,
     swap_notices: bool,
+    load_stall_seconds: u64,
+    load_timeout_seconds: u64,
     strict: bool,
     pub(crate) startup_model: Option<String>,
 }
@@ -35,6 +37,8 @@ impl Default for RawLifecycle {
             idle_check_seconds: 30,
             keep_alive: false,
             swap_notices: false,
+            load_stall_seconds: 300,
+            load_timeout_seconds: 0,
             strict: false,
             startup_model: None,
         }
@@ -62,6 +66,10 @@ impl RawLifecycle {
             idle_check,
             keep_alive: self.keep_alive,
             swap_notices: self.swap_notices,
+            load_time: LoadTime {
+                stall: seconds("lifecycle.load_stall_seconds", self.load_stall_seconds)?,
+                whole: seconds("lifecycle.load_timeout_seconds", self.load_timeout_seconds)?,
+            },
         };
         Ok((config, self.strict))
     }

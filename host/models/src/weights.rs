@@ -13,7 +13,10 @@ use crate::files::{ModelFiles, ModelSource};
 /// Weights by model name and precision. Replicas, and a model that is the draft model of another, share
 /// them. They are freed with the last engine that uses them.
 #[derive(Debug, Default)]
-pub(crate) struct LoadedWeights(Mutex<BTreeMap<WeightKey, Weak<Model>>>);
+pub(crate) struct LoadedWeights(Mutex<BTreeMap<WeightKey, Arc<Place>>>);
+
+/// Place of the weights under one key, locked while they are loaded: a load that hangs holds up none of others.
+type Place = Mutex<Weak<Model>>;
 
 /// Name, format that weights are quantised to, and bound of the context.
 type WeightKey = (String, Option<Quantize>, usize);
@@ -26,17 +29,27 @@ impl LoadedWeights {
         text: &ModelFiles,
         max_context: usize,
     ) -> anyhow::Result<Arc<Model>> {
-        let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (config.name.clone(), config.quantize, max_context);
-        if let Some(model) = loaded.get(&key).and_then(Weak::upgrade) {
+        let place = self.place((config.name.clone(), config.quantize, max_context));
+        let mut weights = place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(model) = weights.upgrade() {
             return Ok(model);
         }
         let mut model = Model::load(&text.folder, config.precision())?;
         model.limit_context(max_context);
         let model = Arc::new(model);
-        loaded.retain(|_, weights| weights.strong_count() > 0);
-        loaded.insert(key, Arc::downgrade(&model));
+        *weights = Arc::downgrade(&model);
         Ok(model)
+    }
+
+    fn place(&self, key: WeightKey) -> Arc<Place> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is being loaded is locked.
+        places.retain(|_, place| {
+            place
+                .try_lock()
+                .map_or(true, |weights| weights.strong_count() > 0)
+        });
+        Arc::clone(places.entry(key).or_default())
     }
 
     /// Draft model of a model with the tokenizer `large`. Blocks.

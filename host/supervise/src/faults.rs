@@ -1,8 +1,8 @@
 //! Fault injection into the running server, to see what becomes of it when a task that must go on panics.
 //!
 //! `MORTISE_FAULTS` names a folder. A file in it with the name of a task makes that task panic once, where it
-//! is then; the file is removed. While there is a file `TASK-stall`, a thread of that name stands still. CONTRIBUTING.md
-//! lists the tasks.
+//! is then; the file is removed. While there is a file `TASK-stall`, a thread of that name stands still; where it is a FIFO,
+//! the thread waits to open it, as it would for a file system that does not answer. CONTRIBUTING.md lists the tasks.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -38,8 +38,12 @@ pub fn point(task: &str) {
 pub fn stall(task: &str) {
     if let Some(folder) = FOLDER.get() {
         let file = folder.join(format!("{task}-stall"));
-        while file.exists() {
-            std::thread::sleep(LOOK);
+        while let Ok(found) = std::fs::metadata(&file) {
+            match found.is_file() {
+                true => std::thread::sleep(LOOK),
+                // Until somebody opens it to write.
+                false => drop(std::fs::File::open(&file)),
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ fn code_of(problem: &Problem) -> String {
     let known = match &*problem.code {
         "model_not_found" | "unknown_model" => "MODEL_NOT_FOUND",
         "lora_not_found" => "LORA_NOT_FOUND",
-        "model_failed" | "model_load_failed" => "MODEL_LOAD_FAILED",
+        "model_failed" | "model_load_failed" | "model_load_timeout" => "MODEL_LOAD_FAILED",
         "insufficient_memory" => "INSUFFICIENT_MEMORY",
         "queue_full" | "tenant_queue_full" => "QUEUE_FULL",
         "engine_error" | "upstream_error" => "INFERENCE_FAILED",

@@ -204,6 +204,7 @@ pub(super) fn problem(llm: &Llm, error: LifecycleError) -> Problem {
         LifecycleError::Unknown(_) => StatusCode::NOT_FOUND,
         LifecycleError::BadOverride { .. } => StatusCode::BAD_REQUEST,
         LifecycleError::Failed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        LifecycleError::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
         LifecycleError::NoRoom { .. } | LifecycleError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::LifecycleError;
+use super::load_time::LoadTime;
 use super::overrides::LoadOverrides;
 use super::progress::{LoadProgress, Progress};
 use super::state::{ModelState, RoomLimits};
@@ -87,6 +88,8 @@ pub struct LifecycleConfig {
     pub keep_alive: bool,
     /// Callers of streams are told of the loads that they wait for.
     pub swap_notices: bool,
+    /// Bounds of the time of a load.
+    pub load_time: LoadTime,
 }
 
 impl Default for LifecycleConfig {
@@ -98,6 +101,7 @@ impl Default for LifecycleConfig {
             idle_check: Duration::from_secs(30),
             keep_alive: false,
             swap_notices: false,
+            load_time: LoadTime::default(),
         }
     }
 }

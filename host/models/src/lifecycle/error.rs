@@ -28,6 +28,20 @@ pub enum LifecycleError {
         /// Description of the failure.
         error: String,
     },
+    /// Its last load took too long, and was given up.
+    #[error("the model `{model}` was not loaded in time: {error}")]
+    Late {
+        /// Public name.
+        model: String,
+        /// Description of the bound.
+        error: String,
+    },
+    /// The thread of a load that was given up has not ended, so that there is no other load.
+    #[error(
+        "a load of the model `{0}` was given up and its thread still waits, most likely for a file system; it can be \
+         loaded again once that answers, or after a restart of the server"
+    )]
+    Stuck(String),
     /// It was unloaded between admission and use.
     #[error("the model `{0}` was unloaded before the request began; retry later")]
     Unloaded(String),
@@ -82,6 +96,7 @@ impl LifecycleError {
             Self::Loading(_) => "model_loading",
             Self::Unloading(_) => "model_unloading",
             Self::Failed { .. } => "model_failed",
+            Self::Late { .. } | Self::Stuck(_) => "model_load_timeout",
             Self::Unloaded(_) => "model_unloaded",
             Self::BadOverride { .. } => "invalid_load_request",
             Self::NoRoom { .. } => "insufficient_memory",

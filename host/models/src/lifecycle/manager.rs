@@ -17,6 +17,7 @@ use super::contract::{
 use super::error::LifecycleError;
 use super::events::{Events, ModelEvent};
 use super::lease::{CountLeases, ModelLease};
+use super::load_time::LeftBehind;
 use super::output_log::OutputLog;
 use super::overrides::{LoadOverrides, Override};
 use super::progress::{LoadStage, Progress};
@@ -41,6 +42,8 @@ struct Entry {
     load_time: Option<Duration>,
     /// Last lines of its processes.
     output: Arc<OutputLog>,
+    /// The thread of its last load, if that took too long.
+    late: Option<LeftBehind>,
     /// Restarts after crashes in a row.
     restarts: u32,
     /// Tells leases that the model closes.
@@ -250,6 +253,9 @@ impl ModelManager {
         if late && matches!(state, ModelState::Loaded | ModelState::Loading) {
             return Err(LifecycleError::of_state(name, state, None));
         }
+        if state == ModelState::Failed && inner.is_stuck(name) {
+            return Err(LifecycleError::Stuck(name.to_owned()));
+        }
         match inner.table.load(name).ok_or_else(unknown)? {
             LoadStep::Pending | LoadStep::Done => return Ok(()),
             LoadStep::Unloading => return Err(LifecycleError::Unloading(name.to_owned())),
@@ -259,6 +265,7 @@ impl ModelManager {
             .table
             .set_pinned(name, overrides.pins(config.lifecycle.pinned));
         if let Some(entry) = inner.entries.get_mut(name) {
+            entry.late = None;
             entry.overrides = late.then_some(overrides);
             entry.progress = Some(Progress::of(LoadStage::Waiting));
         }
@@ -520,6 +527,7 @@ impl Entry {
             loaded_at_ms: None,
             load_time: None,
             output: Arc::default(),
+            late: None,
             restarts: 0,
             closing: watch::Sender::new(false),
         }
@@ -542,12 +550,6 @@ impl Inner {
             entry.overrides = None;
             self.table.set_pinned(name, entry.config.lifecycle.pinned);
         }
-    }
-
-    fn refusal(&self, name: &str, state: ModelState) -> LifecycleError {
-        let slot = self.table.slot(name);
-        let error = slot.and_then(|slot| slot.last_error.as_deref());
-        LifecycleError::of_state(name, state, error)
     }
 
     fn status(&self, name: &str, now: u64) -> Option<ModelStatus> {

@@ -5,6 +5,7 @@ mod contract;
 mod error;
 mod events;
 mod lease;
+mod load_time;
 mod manager;
 mod memory;
 mod output_log;
@@ -18,6 +19,7 @@ pub use contract::{
 pub use error::LifecycleError;
 pub use events::ModelEvent;
 pub use lease::ModelLease;
+pub use load_time::LoadTime;
 pub use manager::{AdapterRefusal, ModelManager, Redefinition, RedefinitionConflict};
 pub use output_log::{OutputLine, OutputLog};
 pub use overrides::{KvTypeName, LoadOverrides, Override};

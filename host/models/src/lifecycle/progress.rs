@@ -1,5 +1,6 @@
 //! Progress of a load, for those who watch it.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -52,6 +53,8 @@ type Listener = Box<dyn Fn(&Progress) + Send + Sync>;
 /// Takes the progress of one load from the thread that loads, and tells whoever listens.
 pub struct LoadProgress {
     now: Mutex<Progress>,
+    /// Changes so far, those that nobody is told of among them.
+    changes: AtomicU64,
     listener: Listener,
     output: Arc<OutputLog>,
 }
@@ -76,6 +79,7 @@ impl LoadProgress {
     pub(crate) fn new(listener: Listener, output: Arc<OutputLog>) -> Self {
         Self {
             now: Mutex::new(Progress::of(LoadStage::Waiting)),
+            changes: AtomicU64::new(0),
             listener,
             output,
         }
@@ -86,7 +90,13 @@ impl LoadProgress {
         &self.output
     }
 
+    /// Changes so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Progress) -> bool) {
+        self.changes.fetch_add(1, Relaxed);
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if change(&mut now) {
             let told = now.clone();

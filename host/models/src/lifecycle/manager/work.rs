@@ -11,6 +11,7 @@ use crate::config::ModelConfig;
 use crate::lifecycle::clock::now_ms;
 use crate::lifecycle::contract::MemorySource;
 use crate::lifecycle::error::LifecycleError;
+use crate::lifecycle::load_time::{Broken, Clock, LeftBehind};
 use crate::lifecycle::memory::resident_bytes;
 use crate::lifecycle::overrides::LoadOverrides;
 use crate::lifecycle::progress::{LoadProgress, LoadStage, Progress};
@@ -30,7 +31,8 @@ impl ModelManager {
         tokio::spawn(async move {
             let load = AssertUnwindSafe(this.run_load(&name, &config)).catch_unwind();
             if load.await.is_err() {
-                this.load_failed(&name, "the load panicked; the log says where".to_owned());
+                let error = "the load panicked; the log says where".to_owned();
+                this.load_failed(&name, Broken::Failed(error));
             }
         });
     }
@@ -53,8 +55,9 @@ impl ModelManager {
 
     async fn run_load(&self, name: &str, config: &Arc<ModelConfig>) {
         let turn = self.turn.lock().await;
-        if let Err(error) = self.prepare(name, config).await {
-            return self.load_failed(name, format!("{error:#}"));
+        let mut clock = Clock::new(self.config.load_time);
+        if let Err(broken) = self.prepare(name, config, &mut clock).await {
+            return self.load_failed(name, broken);
         }
         if let Err(refusal) = self.make_room(name).await {
             tracing::warn!(model = name, error = %refusal, "model was not loaded");
@@ -64,7 +67,7 @@ impl ModelManager {
         }
         let begun = Instant::now();
         let before = resident_bytes();
-        let model = self.load_now(name, config).await;
+        let model = self.load_now(name, config, &mut clock).await;
         let took = begun.elapsed();
         let grown = match (before, resident_bytes()) {
             (Some(before), Some(after)) if after > before => Some(after - before),
@@ -76,9 +79,9 @@ impl ModelManager {
                 if served.is_ok() {
                     self.watch_end(name, &model);
                 }
-                served
+                served.map_err(Broken::Failed)
             }
-            Err(error) => Err(error),
+            Err(broken) => Err(broken),
         };
         // Only now: the next load must find this model among the loaded ones.
         drop(turn);
@@ -88,23 +91,26 @@ impl ModelManager {
                 load_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
                 "model serves"
             ),
-            Err(error) => return self.load_failed(name, error),
+            Err(broken) => return self.load_failed(name, broken),
         }
         self.tell(name);
     }
 
     /// Have the files of a model here, and know what its load will take.
-    async fn prepare(&self, name: &str, config: &Arc<ModelConfig>) -> anyhow::Result<()> {
+    async fn prepare(
+        &self,
+        name: &str,
+        config: &Arc<ModelConfig>,
+        clock: &mut Clock,
+    ) -> Result<(), Broken> {
         let (loader, config) = (Arc::clone(&self.loader), Arc::clone(config));
-        let progress = self.progress_of(name);
         let overrides = self.overrides_of(name);
         let plain = overrides.is_empty();
-        let preparing = move || {
-            loader.prepare(&config, &progress)?;
-            anyhow::Ok(loader.expected_bytes(&config, &overrides))
+        let preparing = move |progress: &LoadProgress| {
+            loader.prepare(&config, progress)?;
+            Ok(loader.expected_bytes(&config, &overrides))
         };
-        let prepared = tokio::task::spawn_blocking(preparing).await;
-        let expected = prepared.unwrap_or_else(|panic| Err(panic.into()))?;
+        let expected = clock.run(self.progress_of(name), preparing).await?;
         let mut inner = self.lock();
         let observed = inner.entries.get(name).and_then(|entry| entry.observed);
         // What an earlier load took counts for a load with the same settings.
@@ -127,7 +133,11 @@ impl ModelManager {
             .unwrap_or_default()
     }
 
-    fn load_failed(&self, name: &str, error: String) {
+    fn load_failed(&self, name: &str, broken: Broken) {
+        let (error, late) = match broken {
+            Broken::Failed(error) => (error, None),
+            Broken::Late(error, behind) => (error, Some(behind)),
+        };
         tracing::error!(model = name, error, "model could not be loaded");
         {
             let mut inner = self.lock();
@@ -135,6 +145,7 @@ impl ModelManager {
             if let Some(entry) = inner.entries.get_mut(name) {
                 entry.progress = None;
                 entry.loaded = None;
+                entry.late = late;
             }
             inner.forget_overrides(name);
         }
@@ -142,19 +153,20 @@ impl ModelManager {
     }
 
     /// Load on a thread that may block.
-    async fn load_now(&self, name: &str, config: &Arc<ModelConfig>) -> Result<Arc<Model>, String> {
+    async fn load_now(
+        &self,
+        name: &str,
+        config: &Arc<ModelConfig>,
+        clock: &mut Clock,
+    ) -> Result<Arc<Model>, Broken> {
         let (loader, config) = (Arc::clone(&self.loader), Arc::clone(config));
         let overrides = self.overrides_of(name);
-        let progress = self.progress_of(name);
-        let loading = move || {
+        let loading = move |progress: &LoadProgress| {
             progress.stage(LoadStage::Reading);
-            loader.load(&config, &overrides, &progress)
+            loader.load(&config, &overrides, progress)
         };
-        match tokio::task::spawn_blocking(loading).await {
-            Ok(Ok(model)) => Ok(Arc::new(model)),
-            Ok(Err(error)) => Err(format!("{error:#}")),
-            Err(panic) => Err(format!("the load broke off: {panic}")),
-        }
+        let loaded = clock.run(self.progress_of(name), loading).await;
+        loaded.map(Arc::new)
     }
 
     /// Take a loaded model into service.
@@ -311,14 +323,45 @@ impl ModelManager {
             let Some(manager) = manager.upgrade() else {
                 return;
             };
-            if let Some(entry) = manager.lock().entries.get_mut(&name) {
-                entry.progress = Some(progress.clone());
-            }
             let state = ModelState::Loading;
+            {
+                let mut inner = manager.lock();
+                // A load that was given up may go on.
+                if inner.table.slot(&name).map(|slot| slot.state) != Some(state) {
+                    return;
+                }
+                if let Some(entry) = inner.entries.get_mut(&name) {
+                    entry.progress = Some(progress.clone());
+                }
+            }
             manager
                 .events
                 .send(&name, state, Some(progress.clone()), None);
         };
         LoadProgress::new(Box::new(listener), output)
+    }
+}
+
+impl Inner {
+    /// The refusal that the state of a model means.
+    pub(super) fn refusal(&self, name: &str, state: ModelState) -> LifecycleError {
+        let slot = self.table.slot(name);
+        let error = slot.and_then(|slot| slot.last_error.as_deref());
+        let late = self
+            .entries
+            .get(name)
+            .is_some_and(|entry| entry.late.is_some());
+        match LifecycleError::of_state(name, state, error) {
+            LifecycleError::Failed { model, error } if late => {
+                LifecycleError::Late { model, error }
+            }
+            refusal => refusal,
+        }
+    }
+
+    /// Whether the thread of a load that was given up goes on.
+    pub(super) fn is_stuck(&self, name: &str) -> bool {
+        let late = self.entries.get(name).and_then(|entry| entry.late.as_ref());
+        late.is_some_and(LeftBehind::goes_on)
     }
 }
