@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::ground::Ground;
-use crate::{folder, wire};
+use crate::{elsewhere, folder, frames, stored, texts, wire};
 
-const KEY: &str = "attacker-key";
-const CHAT: &str = "/v1/chat/completions";
-const TEXT: &str = "/v1/completions";
+pub(crate) const KEY: &str = "attacker-key";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+pub(crate) const TEXT: &str = "/v1/completions";
 const PAGES: &[u8] = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// One class of attack. The number makes each run another.
@@ -30,10 +30,18 @@ pub(crate) const ATTACKS: &[Attack] = attacks! {
     "prefaces of HTTP/2": |ground, _| wire::hold(ground, 60, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     "dripping heads": |ground, _| wire::drip(ground);
     "ambiguous heads": |ground, _| wire::ambiguous_heads(ground);
-    "keyless streams": |ground, _| wire::keyless_streams(ground);
-    "rapid resets": |ground, _| wire::rapid_resets(ground);
-    "control frames": |ground, _| wire::control_frames(ground);
-    "closed windows": |ground, _| wire::closed_windows(ground, KEY);
+    "keyless streams": |ground, _| frames::keyless_streams(ground);
+    "rapid resets": |ground, _| frames::rapid_resets(ground);
+    "control frames": |ground, _| frames::control_frames(ground);
+    "closed windows": |ground, _| frames::closed_windows(ground, KEY);
+    "windows of one byte": |ground, _| frames::narrow_windows(ground);
+    "continuations": |ground, _| frames::continuations(ground);
+    "empty frames": |ground, _| frames::empty_frames(ground);
+    "tables of headers": |ground, _| frames::header_tables(ground);
+    "expectations": |ground, _| wire::expectations(ground, KEY);
+    "trailers and extensions": |ground, _| wire::trailers(ground, KEY);
+    "wrong keys": wrong_keys;
+    "health checks": |ground, seed| wire::health_checks(ground, seed);
     "pages that nobody reads": |ground, _| wire::hold(ground, 120, &PAGES.repeat(40));
     "keyless bodies": |ground, _| post(ground, "no key", CHAT, &vec![b' '; 3 << 20]);
     "half bodies": half_bodies;
@@ -61,28 +69,46 @@ pub(crate) const ATTACKS: &[Attack] = attacks! {
     "unknown names": unknown_names;
     "embeddings": |ground, _| ask(ground, "/v1/embeddings", &json!({"model": "mortise-demo", "input": vec!["x"; 2048]}));
     "media": media;
+    "odd texts": texts::odd_texts;
+    "stop strings and biases": texts::stops_and_biases;
+    "cached answers": texts::cached_answers;
+    "helpers": texts::helpers;
+    "strangers' objects": texts::strangers_objects;
+    "forms": stored::forms;
+    "files": stored::files;
+    "batches": stored::batches;
+    "vector stores": stored::vector_stores;
+    "conversations": stored::conversations;
+    "misbehaving upstream": elsewhere::misbehaving_upstream;
+    "hostile plugins": elsewhere::hostile_plugins;
+    "hostile policy": elsewhere::hostile_policy;
     "stored answers": stored_answers;
     "background responses": background_responses;
     "sockets": sockets;
+    "floods on sockets": socket_floods;
     "other dialects": other_dialects;
     "odd plugin files": folder::odd_files;
     "plugins that come and go": |ground, _| folder::swap(ground);
     "stalled log": |ground, _| folder::stalled_log(ground);
 };
 
-fn post(ground: &Ground, key: &str, path: &str, body: &[u8]) {
-    wire::exchange(ground, &wire::post(key, path, "", body));
+pub(crate) fn post(ground: &Ground, key: &str, path: &str, body: &[u8]) {
+    post_with(ground, key, path, "", body);
 }
 
-fn ask(ground: &Ground, path: &str, body: &Value) {
+pub(crate) fn post_with(ground: &Ground, key: &str, path: &str, headers: &str, body: &[u8]) {
+    wire::exchange(ground, &wire::post(key, path, headers, body));
+}
+
+pub(crate) fn ask(ground: &Ground, path: &str, body: &Value) {
     post(ground, KEY, path, body.to_string().as_bytes());
 }
 
-fn text(prompt: Value, max_tokens: u32) -> Value {
+pub(crate) fn text(prompt: Value, max_tokens: u32) -> Value {
     json!({"model": "mortise-demo", "prompt": prompt, "max_tokens": max_tokens})
 }
 
-fn chat(field: &str, value: Value) -> Value {
+pub(crate) fn chat(field: &str, value: Value) -> Value {
     let mut body = json!({
         "model": "mortise-demo", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}],
     });
@@ -419,13 +445,59 @@ fn background_responses(ground: &Ground, seed: u64) {
     );
 }
 
-/// WebSockets that say nothing, and some that break the protocol.
-fn sockets(ground: &Ground, seed: u64) {
-    let mut sent = format!(
+/// Keys that are wrong, long, of other issuers, or sent in all ways at once.
+fn wrong_keys(ground: &Ground, seed: u64) {
+    let key = match seed % 5 {
+        0 => "k".repeat(60_000),
+        1 => format!("eyJhbGciOiJub25lIn0.{}.", "e30".repeat(5000)),
+        2 => format!(
+            "eyJhbGciOiJSUzI1NiIsImtpZCI6Ii4uLy4uIn0.e30.{}",
+            "A".repeat(5000)
+        ),
+        3 => "sk-mortise-".to_owned(),
+        _ => "\u{fffd}\u{202e}".repeat(100),
+    };
+    let body = chat("user", json!("x")).to_string();
+    for n in 0..20 {
+        let headers = format!("x-api-key: {n}\r\ncookie: session={n}\r\n");
+        wire::send_and_leave(ground, &wire::post(&key, CHAT, &headers, body.as_bytes()));
+    }
+}
+
+fn upgrade() -> Vec<u8> {
+    format!(
         "GET {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\nconnection: upgrade\r\n\
          upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
-    .into_bytes();
+    .into_bytes()
+}
+
+/// Pings that nobody reads the answers of, messages of many empty pieces, and requests that follow each other.
+fn socket_floods(ground: &Ground, seed: u64) {
+    let mut sent = upgrade();
+    let frame = |first: u8, text: &[u8]| {
+        let mut frame = vec![first, 0x80 | 126];
+        frame.extend((text.len() as u16).to_be_bytes());
+        // Masked with zeros.
+        frame.extend([0; 4]);
+        frame.extend(text);
+        frame
+    };
+    let request = text(json!("x"), 50).to_string();
+    match seed % 3 {
+        0 => sent.extend(frame(0x89, &[b'p'; 125]).repeat(20_000)),
+        1 => {
+            sent.extend(frame(0x01, b"{"));
+            sent.extend(frame(0x00, b"").repeat(50_000));
+        }
+        _ => sent.extend(frame(0x81, request.as_bytes()).repeat(200)),
+    }
+    wire::hold(ground, 4, &sent);
+}
+
+/// WebSockets that say nothing, and some that break the protocol.
+fn sockets(ground: &Ground, seed: u64) {
+    let mut sent = upgrade();
     match seed % 3 {
         0 => {}
         // An unmasked frame, and one that says that it has 2^63 bytes.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::confinement::Confinement;
+use crate::elsewhere;
 use crate::support::client::{Request, Response, connect_from};
-use crate::support::{Server, until};
+use crate::support::upstream::FakeUpstream;
+use crate::support::{Server, example, until};
 
 /// Prompts of the well-behaved tenant.
 pub(crate) const TENANT_PROMPTS: [&str; 3] =
@@ -26,13 +28,59 @@ max_body_bytes_in_flight = 33554432
 [engine]
 kv_cache_mib = 16
 [store]
-memory_mib = 4
+path = 'STATE/state.db'
+max_mib = 64
+tenant_max_mib = 16
+tenant_max_records = 2000
+max_file_mib = 4
+[response_cache]
+max_mib = 4
+tenant_max_mib = 2
+[[response_cache.rules]]
+tenants = [\"attacker\"]
 [admin]
 port = 0
 key = \"the key of the admin side\"
 [plugins]
 dir = 'PLUGINS'
 watch_ms = 200
+[[plugins.bindings]]
+kind = \"guardrail\"
+file = 'GUEST'
+models = [\"hostile\"]
+on_failure = \"open\"
+settings = { watch = \"overflow\" }
+memory_mib = 16
+[[plugins.bindings]]
+kind = \"grammar\"
+file = 'GUEST'
+models = [\"hostile\"]
+memory_mib = 16
+instances = 2
+[[plugins.bindings]]
+kind = \"policy\"
+file = 'GUEST'
+tenants = [\"rogue\"]
+memory_mib = 16
+instances = 2
+[[models]]
+name = \"mortise-demo\"
+path = 'DEMO'
+[[models]]
+name = \"embeds\"
+path = 'DEMO'
+pooling = \"last\"
+[[models]]
+name = \"hostile\"
+path = 'DEMO'
+backend = \"scripted\"
+[models.script]
+default = \"Hello there, wörld.\"
+[[models]]
+name = \"elsewhere\"
+[models.upstream]
+urls = ['UPSTREAM']
+model = \"m\"
 [[auth.api_keys]]
 id = \"tenant\"
 key = \"tenant-key\"
@@ -46,20 +94,33 @@ id = \"poor\"
 key = \"poor-key\"
 tenant = \"poor\"
 tokens_per_minute = 500
+[[auth.api_keys]]
+id = \"rogue\"
+key = \"rogue-key\"
+tenant = \"rogue\"
 ";
 
 /// A confined server, and its plugin folder.
 pub(crate) struct Ground {
     server: Server,
     plugins: tempfile::TempDir,
+    _state: tempfile::TempDir,
+    _upstream: FakeUpstream,
     admin: String,
 }
 
 impl Ground {
     pub(crate) fn new(confinement: &Confinement) -> Self {
-        let plugins = tempfile::tempdir().expect("make a folder");
-        let folder = plugins.path().to_str().expect("UTF-8");
-        let config = CONFIG.replace("PLUGINS", folder);
+        let folder = || tempfile::tempdir().expect("make a folder");
+        let (plugins, state, upstream) = (folder(), folder(), elsewhere::upstream());
+        let demo = example::root().join("examples/demo-model/model");
+        let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        let config = CONFIG
+            .replace("PLUGINS", &text(plugins.path()))
+            .replace("STATE", &text(state.path()))
+            .replace("GUEST", &text(example::every_kind()))
+            .replace("DEMO", &text(&demo))
+            .replace("UPSTREAM", &upstream.url());
         let server = Server::wrapped(&config, &confinement.wrapper());
         let line = server.wait_for_log(|line| line.contains("admin side on http://"));
         let (_, address) = line.split_once("http://").expect("an address");
@@ -68,6 +129,8 @@ impl Ground {
         Self {
             server,
             plugins,
+            _state: state,
+            _upstream: upstream,
             admin,
         }
     }

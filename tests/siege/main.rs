@@ -6,9 +6,13 @@
 
 mod attacks;
 mod confinement;
+mod elsewhere;
 mod flood;
 mod folder;
+mod frames;
 mod ground;
+mod stored;
+mod texts;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -90,6 +94,12 @@ fn ordinary_use(ground: &Ground) {
             scope.spawn(move || (0..12).for_each(|n| ordinary_request(ground, 100 * caller + n)));
         }
         scope.spawn(|| folder::swap(ground));
+        scope.spawn(|| stored::ordinary_use(ground));
+        scope.spawn(|| {
+            for model in ["hostile", "elsewhere", "embeds"] {
+                elsewhere::ordinary_request(ground, model);
+            }
+        });
     });
     ground.hang_up();
 }

