@@ -95,6 +95,73 @@ fn feature_z10_remote_requests_move_to_another_upstream_before_the_first_byte_on
 }
 
 #[test]
+fn feature_z10_remote_those_on_standby_serve_while_no_other_can() {
+    let well = Arc::new(AtomicBool::new(true));
+    let now = Arc::clone(&well);
+    let first = FakeUpstream::start(move |mut asked| match now.load(SeqCst) {
+        true => asked.say("from the first"),
+        false => asked.answer(503, "", "{}"),
+    });
+    let spare = says("from the spare");
+    let standby = format!("standby = [{:?}]", spare.url());
+    let server = Server::configured(&remote(&[first.url()], &standby));
+    let ask = || content(&server.post(CHAT, &chat("remote", "Hi")).ok()).to_owned();
+    let on_standby = || server.metric("mortise_upstream_on_standby{");
+    let engine = || server.get("/ready").json()["checks"]["engine"].clone();
+    for _ in 0..4 {
+        assert_eq!(ask(), "from the first");
+    }
+    assert!(spare.received().is_empty());
+    // Every request is answered, those that find out that the first fails as well.
+    well.store(false, SeqCst);
+    until("requests that go to the spare at once", || {
+        assert_eq!(ask(), "from the spare");
+        on_standby() == 1.0
+    });
+    server.wait_for_log(|line| line.contains("no upstream but those on standby"));
+    assert_eq!(engine(), "degraded");
+    assert_eq!(
+        server.get("/ready").json()["engine"]["models_on_standby"],
+        1
+    );
+    assert_eq!(server.metric("mortise_engine_circuit_open{"), 0.0);
+    let asked = server.metric("mortise_upstream_standby_requests_total{");
+    assert_eq!(asked, spare.received().len() as f64);
+    // The first is probed, and takes over when it is back.
+    well.store(true, SeqCst);
+    until("the first is back", || ask() == "from the first");
+    let before = spare.received().len();
+    for _ in 0..4 {
+        assert_eq!(ask(), "from the first");
+    }
+    assert_eq!(spare.received().len(), before);
+    assert_eq!(on_standby(), 0.0);
+    assert_eq!(engine(), "ok");
+    server.wait_for_log(|line| line.contains("upstreams on standby are no longer asked"));
+}
+
+#[test]
+fn feature_z10_remote_those_on_standby_serve_while_others_are_not_well() {
+    let (first, spare) = (says("from the first"), says("from the spare"));
+    let more = format!(
+        "standby = [{:?}]\nhealth_path = \"/health\"\nhealth_interval_ms = 50",
+        spare.url()
+    );
+    let config = remote(&[first.url()], &more).replace("health_check = \"config-only\"\n", "");
+    let server = Server::configured(&config);
+    let ask = || content(&server.post(CHAT, &chat("remote", "Hi")).ok()).to_owned();
+    assert_eq!(ask(), "from the first");
+    first.set_health(500);
+    server.wait_for_log(|line| line.contains("an upstream is not well"));
+    for _ in 0..4 {
+        assert_eq!(ask(), "from the spare");
+    }
+    first.set_health(200);
+    server.wait_for_log(|line| line.contains("an upstream is well again"));
+    assert_eq!(ask(), "from the first");
+}
+
+#[test]
 fn remote_one_upstream_is_asked_again_if_configured() {
     let asked_so_far = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&asked_so_far);

@@ -137,18 +137,22 @@ impl Health {
         let broken = loads
             .iter()
             .filter(|load| load.circuit != CircuitState::Closed);
+        let on_standby = loads.iter().filter(|load| load.on_standby).count();
         match longest {
             Some(time) if time >= self.config.engine_stall => {
                 let detail = json!({"stuck_seconds": time.as_secs()});
                 self.check("engine", CheckState::Failed, detail)
             }
-            _ => match broken.count() {
-                0 => self.check("engine", CheckState::Ok, Value::Null),
-                count => self.check(
-                    "engine",
-                    CheckState::Degraded,
-                    json!({"models_refused": count}),
-                ),
+            _ => match (broken.count(), on_standby) {
+                (0, 0) => self.check("engine", CheckState::Ok, Value::Null),
+                (0, count) => {
+                    let detail = json!({"models_on_standby": count});
+                    self.check("engine", CheckState::Degraded, detail)
+                }
+                (count, _) => {
+                    let detail = json!({"models_refused": count});
+                    self.check("engine", CheckState::Degraded, detail)
+                }
             },
         }
     }

@@ -8,8 +8,8 @@ use mortise_child::Children;
 use mortise_models::conversation::TemplateArguments;
 use mortise_models::lifecycle::LoadProgress;
 use mortise_models::{
-    ChildConfig, ConversationRuntime, Generator, LocalLoader, Model, ModelConfig, ModelFiles,
-    RenderedGenerator, Rendering, UpstreamConfig,
+    BaseUrl, ChildConfig, ConversationRuntime, Generator, LocalLoader, Model, ModelConfig,
+    ModelFiles, RenderedGenerator, Rendering, UpstreamConfig,
 };
 use mortise_upstream::{UpstreamRuntime, discover};
 use tokio::runtime::Handle;
@@ -102,10 +102,14 @@ fn model_of(
 fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Arc<dyn ConversationRuntime>> {
     let runtime = UpstreamRuntime::start(name, upstream.clone())
         .with_context(|| format!("the model `{name}` cannot be served"))?;
-    let urls: Vec<&str> = upstream.urls.iter().map(|url| url.as_str()).collect();
+    let joined = |urls: &[BaseUrl]| {
+        let urls = urls.iter().map(|url| url.as_str());
+        urls.collect::<Vec<_>>().join(" ")
+    };
     tracing::info!(
         model = name,
-        upstreams = urls.join(" "),
+        upstreams = joined(&upstream.urls),
+        standby = joined(&upstream.standby),
         upstream_model = upstream.model,
         api = upstream.api.name(),
         rendered_here = upstream.rendering == Rendering::Here,

@@ -509,3 +509,27 @@ fn feature_c6_c8_settings_of_one_model_are_checked_and_refused_where_nothing_com
         refused(text, &[&format!("`{key}`")]);
     }
 }
+
+#[test]
+fn those_on_standby_are_others_than_the_first() {
+    let table = |standby: &str| {
+        format!(
+            "[[models]]\nname = \"m\"\n[models.upstream]\nurls = [\"http://a/v1\"]\nstandby = {standby}\n"
+        )
+    };
+    let config = load(&table("[\"http://b/v1\", \"http://c/v1\"]")).expect("a configuration");
+    let upstream = config.models[0].upstream.as_ref().expect("an upstream");
+    let urls: Vec<_> = upstream.standby.iter().map(|url| url.as_str()).collect();
+    assert_eq!(urls, ["http://b/v1", "http://c/v1"]);
+    assert_eq!(upstream.max_retries, 2, "each other one is asked once");
+    let many: Vec<String> = (0..64)
+        .map(|number| format!("http://h{number}/v1"))
+        .collect();
+    for standby in [
+        "[\"http://a/v1/\"]".to_owned(),
+        "[\"nowhere\"]".to_owned(),
+        format!("{many:?}"),
+    ] {
+        refused(&table(&standby), &["`models[0].upstream.standby`"]);
+    }
+}

@@ -22,6 +22,7 @@ const RETRIES_MAX: u32 = 10;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawUpstream {
     pub(crate) urls: Vec<String>,
+    pub(crate) standby: Vec<String>,
     pub(crate) model: Option<String>,
     pub(crate) api_key_env: Option<String>,
     pub(crate) api_key_file: Option<PathBuf>,
@@ -48,6 +49,7 @@ impl Default for RawUpstream {
     fn default() -> Self {
         Self {
             urls: Vec::new(),
+            standby: Vec::new(),
             model: None,
             api_key_env: None,
             api_key_file: None,
@@ -177,9 +179,10 @@ impl RawUpstream {
         base: &Path,
     ) -> Result<UpstreamConfig, ConfigError> {
         let urls = base_urls(&self.urls, urls_key)?;
+        let standby = standby_urls(&self.standby, &urls, &key("standby"))?;
         let retries = self.max_retries.unwrap_or_else(|| {
             // Each other server is asked once.
-            u32::try_from(urls.len() - 1).unwrap_or(RETRIES_MAX)
+            u32::try_from(urls.len() + standby.len() - 1).unwrap_or(RETRIES_MAX)
         });
         if self.max_retries.is_some() && retries > RETRIES_MAX {
             let problem = format!("it must be from 0 to {RETRIES_MAX}; it is {retries}");
@@ -230,6 +233,7 @@ impl RawUpstream {
                 }),
             },
             urls,
+            standby,
         })
     }
 
@@ -278,6 +282,30 @@ fn base_urls(urls: &[String], key: &str) -> Result<Vec<BaseUrl>, ConfigError> {
         found.push(url);
     }
     Ok(found)
+}
+
+/// Servers that stand by for others, which none of them may be one of.
+fn standby_urls(
+    standby: &[String],
+    urls: &[BaseUrl],
+    key: &str,
+) -> Result<Vec<BaseUrl>, ConfigError> {
+    if standby.is_empty() {
+        return Ok(Vec::new());
+    }
+    let standby = base_urls(standby, key)?;
+    if let Some(url) = standby.iter().find(|url| urls.contains(url)) {
+        let problem = format!("it lists `{url}`, which `urls` lists too");
+        return Err(invalid(key, problem));
+    }
+    if urls.len() + standby.len() > UPSTREAMS_MAX {
+        let problem = format!(
+            "`urls` and it may list {UPSTREAMS_MAX} base URLs together; they list {}",
+            urls.len() + standby.len()
+        );
+        return Err(invalid(key, problem));
+    }
+    Ok(standby)
 }
 
 fn health_path(key: &str, path: String) -> Result<String, ConfigError> {

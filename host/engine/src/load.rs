@@ -68,6 +68,10 @@ pub struct EngineLoad {
     pub circuit: CircuitState,
     /// Times that the breaker opened.
     pub circuit_opened: u64,
+    /// Requests go to upstreams that stand by for others, none of which can be asked.
+    pub on_standby: bool,
+    /// Requests that upstreams on standby were asked.
+    pub standby_requests: u64,
 }
 
 impl EngineLoad {
@@ -108,6 +112,8 @@ impl EngineLoad {
             step_time: self.step_time.max(other.step_time),
             circuit: self.circuit.max(other.circuit),
             circuit_opened: self.circuit_opened + other.circuit_opened,
+            on_standby: self.on_standby || other.on_standby,
+            standby_requests: self.standby_requests + other.standby_requests,
         }
     }
 }
@@ -201,6 +207,8 @@ impl Counters {
             step_time: self.turn.time(),
             circuit: CircuitState::Closed,
             circuit_opened: 0,
+            on_standby: false,
+            standby_requests: 0,
         }
     }
 

@@ -11,6 +11,8 @@ use crate::limits::MAX_BASE_URL_BYTES;
 pub struct UpstreamConfig {
     /// Base URLs; at least one.
     pub urls: Vec<BaseUrl>,
+    /// Base URLs of servers that are asked only while none of `urls` can be.
+    pub standby: Vec<BaseUrl>,
     /// Name of the model there.
     pub model: String,
     /// Sent as `Authorization: Bearer KEY`.
@@ -49,6 +51,7 @@ impl UpstreamConfig {
         let others = urls.len().saturating_sub(1);
         Self {
             urls,
+            standby: Vec::new(),
             model: model.into(),
             key: None,
             authorities: None,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use mortise_engine::CircuitState;
@@ -15,6 +15,8 @@ use crate::breaker::{Breaker, Change, Outcome};
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) url: BaseUrl,
+    /// It is asked only while no other can be.
+    standby: bool,
     /// What the last health check says; without checks, well.
     pub(crate) healthy: AtomicBool,
     /// Requests under way.
@@ -29,6 +31,10 @@ pub(crate) struct Members {
     dispatch: Dispatch,
     /// Where the search for the least busy begins, so that equals take turns.
     next: AtomicUsize,
+    /// Requests go to those that stand by, and no other has answered since.
+    on_standby: Arc<AtomicBool>,
+    /// Requests that went to those that stand by.
+    standby_requests: AtomicU64,
 }
 
 /// A request's place at an upstream, until it is dropped.
@@ -37,13 +43,19 @@ pub(crate) struct Place {
     member: Arc<Member>,
     /// The breaker has been told the end.
     told: bool,
+    /// That of all members.
+    on_standby: Arc<AtomicBool>,
 }
 
 impl Members {
-    pub(crate) fn new(urls: &[BaseUrl], dispatch: Dispatch) -> Self {
-        let members = urls.iter().map(|url| {
+    /// Upstreams at these addresses, and others that stand by for them.
+    pub(crate) fn new(urls: &[BaseUrl], standby: &[BaseUrl], dispatch: Dispatch) -> Self {
+        let first = urls.iter().map(|url| (url, false));
+        let members = first.chain(standby.iter().map(|url| (url, true)));
+        let members = members.map(|(url, standby)| {
             Arc::new(Member {
                 url: url.clone(),
+                standby,
                 healthy: AtomicBool::new(true),
                 inflight: AtomicUsize::new(0),
                 breaker: Breaker::default(),
@@ -53,6 +65,8 @@ impl Members {
             members: members.collect(),
             dispatch,
             next: AtomicUsize::new(0),
+            on_standby: Arc::default(),
+            standby_requests: AtomicU64::new(0),
         }
     }
 
@@ -65,8 +79,9 @@ impl Members {
         &self.members
     }
 
-    /// A place at the best upstream that takes requests, those that were `tried` last; else the time until
-    /// one takes some again.
+    /// A place at the best upstream that takes requests: those that were `tried` last, those that are not well
+    /// before them, and those that stand by behind others that are as good; else the time until one takes some
+    /// again.
     pub(crate) fn place(
         &self,
         beginning: &[u8; 32],
@@ -79,7 +94,8 @@ impl Members {
         // Stable: among equals the order stays.
         order.sort_by_key(|&index| {
             let member = &self.members[index];
-            (tried.contains(&member.url), !member.healthy.load(Relaxed))
+            let ill = !member.healthy.load(Relaxed);
+            (tried.contains(&member.url), ill, member.standby)
         });
         let now = Instant::now();
         let mut wait = Duration::MAX;
@@ -88,13 +104,35 @@ impl Members {
             match member.breaker.pass(now) {
                 Ok(()) => {
                     member.inflight.fetch_add(1, Relaxed);
-                    let (member, told) = (Arc::clone(member), false);
-                    return Ok(Place { member, told });
+                    self.note_standby(member, tried.is_empty());
+                    return Ok(Place {
+                        member: Arc::clone(member),
+                        told: false,
+                        on_standby: Arc::clone(&self.on_standby),
+                    });
                 }
                 Err(left) => wait = wait.min(left),
             }
         }
         Err(wait)
+    }
+
+    /// Count a request to an upstream that stands by. One that no other was tried for begins a time on standby.
+    fn note_standby(&self, member: &Member, first: bool) {
+        if !member.standby {
+            return;
+        }
+        self.standby_requests.fetch_add(1, Relaxed);
+        if first && !self.on_standby.swap(true, Relaxed) {
+            let upstream = member.url.as_str();
+            tracing::warn!(upstream, "no upstream but those on standby can be asked");
+        }
+    }
+
+    /// Whether requests go to upstreams that stand by, and the requests that did so far.
+    pub(crate) fn standby(&self) -> (bool, u64) {
+        let requests = self.standby_requests.load(Relaxed);
+        (self.on_standby.load(Relaxed), requests)
     }
 
     /// State of the model's breaker, which is open where no upstream takes requests, and the times that those of all
@@ -116,15 +154,24 @@ impl Members {
         order
     }
 
-    /// By rank; those that have more than a quarter above their part of the load come last.
+    /// By rank; those that have more than a quarter above their part of the load come last. Those that stand by
+    /// have a load of their own to part.
     fn by_affinity(&self, beginning: &[u8; 32]) -> Vec<usize> {
-        let count = self.members.len();
         let load = |index: usize| self.members[index].inflight.load(Relaxed);
-        let all: usize = (0..count).map(load).sum();
-        let bound = ((all + 1) * 5).div_ceil(count * 4);
-        let mut order: Vec<usize> = (0..count).collect();
+        let bound_of = |standby: bool| {
+            let members = self.members.iter();
+            let loads = members.filter(|member| member.standby == standby);
+            let (count, all) = loads.fold((0, 0), |(count, all), member| {
+                (count + 1, all + member.inflight.load(Relaxed))
+            });
+            ((all + 1) * 5).div_ceil((count * 4).max(1))
+        };
+        let bounds = [false, true].map(bound_of);
+        let mut order: Vec<usize> = (0..self.members.len()).collect();
         order.sort_by_cached_key(|&index| {
-            let rank = rank(beginning, self.members[index].url.as_str());
+            let member = &self.members[index];
+            let rank = rank(beginning, member.url.as_str());
+            let bound = bounds[usize::from(member.standby)];
             (load(index) >= bound, std::cmp::Reverse(rank))
         });
         order
@@ -140,6 +187,10 @@ impl Place {
     pub(crate) fn note(&mut self, outcome: Outcome) {
         self.told |= outcome != Outcome::Begun;
         let upstream = self.member.url.as_str();
+        let answers = matches!(outcome, Outcome::Begun | Outcome::Answered);
+        if answers && !self.member.standby && self.on_standby.swap(false, Relaxed) {
+            tracing::info!(upstream, "upstreams on standby are no longer asked");
+        }
         match self.member.breaker.note(outcome, Instant::now()) {
             Some(Change::Opened(pause)) => {
                 let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
@@ -174,7 +225,13 @@ mod tests {
                 .parse()
                 .expect("a base URL")
         };
-        Members::new(&(0..count).map(url).collect::<Vec<_>>(), dispatch)
+        Members::new(&(0..count).map(url).collect::<Vec<_>>(), &[], dispatch)
+    }
+
+    /// Two upstreams, and one that stands by.
+    fn with_standby(dispatch: Dispatch) -> Members {
+        let url = |name: &str| format!("http://{name}/v1").parse().expect("a base URL");
+        Members::new(&[url("one"), url("two")], &[url("spare")], dispatch)
     }
 
     fn beginning(number: u8) -> [u8; 32] {
@@ -232,6 +289,56 @@ mod tests {
             if url.as_str() != "http://host3/v1" {
                 assert_eq!(*place(&after, number).url(), url);
             }
+        }
+    }
+
+    #[test]
+    fn those_on_standby_are_asked_while_no_other_can_be() {
+        for dispatch in [Dispatch::LeastInflight, Dispatch::PrefixAffine] {
+            let members = with_standby(dispatch);
+            let [one, two, spare] = members.all() else {
+                panic!("three members");
+            };
+            // However busy the others are.
+            let held: Vec<Place> = (0..64).map(|number| place(&members, number)).collect();
+            assert_eq!(spare.inflight.load(Relaxed), 0);
+            drop(held);
+            // One of them is enough.
+            one.healthy.store(false, Relaxed);
+            assert_eq!(place(&members, 0).url(), &two.url);
+            assert_eq!(members.standby(), (false, 0));
+            // Not well, or failing: that is the same.
+            for _ in 0..5 {
+                let mut place = Place {
+                    member: Arc::clone(two),
+                    told: false,
+                    on_standby: Arc::clone(&members.on_standby),
+                };
+                two.inflight.fetch_add(1, Relaxed);
+                place.note(Outcome::Failed);
+            }
+            for number in 0..8 {
+                assert_eq!(place(&members, number).url(), &spare.url);
+            }
+            assert_eq!(members.standby(), (true, 8));
+            // A request that all others failed goes there as well.
+            one.healthy.store(true, Relaxed);
+            let tried = HashSet::from([one.url.clone()]);
+            let next = members.place(&beginning(0), &tried).expect("a place");
+            assert_eq!(next.url(), &spare.url);
+            drop(next);
+            // They are given up once another is back, which its answer tells.
+            for number in 0..8 {
+                let mut place = place(&members, number);
+                assert_eq!(place.url(), &one.url);
+                assert_eq!(members.standby(), (number == 0, 9));
+                place.note(Outcome::Answered);
+            }
+            assert_eq!(members.standby(), (false, 9));
+            // None is well: better one that stands by than none.
+            one.healthy.store(false, Relaxed);
+            spare.healthy.store(false, Relaxed);
+            assert_eq!(place(&members, 0).url(), &one.url);
         }
     }
 

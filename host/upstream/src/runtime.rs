@@ -115,7 +115,11 @@ impl UpstreamRuntime {
         let runtime = Handle::try_current().map_err(|_| ClientError::NoRuntime)?;
         let client = Client::new(&config)?;
         if config.key.is_some()
-            && let Some(url) = config.urls.iter().find(|url| url.is_open())
+            && let Some(url) = config
+                .urls
+                .iter()
+                .chain(&config.standby)
+                .find(|url| url.is_open())
         {
             tracing::warn!(
                 model = name,
@@ -123,7 +127,7 @@ impl UpstreamRuntime {
                 "the key of this upstream and all conversations go over the network without TLS"
             );
         }
-        let members = Members::new(&config.urls, config.dispatch);
+        let members = Members::new(&config.urls, &config.standby, config.dispatch);
         let checks = match &config.health {
             None => Vec::new(),
             Some(health) => members
@@ -202,9 +206,12 @@ impl ConversationRuntime for UpstreamRuntime {
 
     fn load(&self) -> EngineLoad {
         let (circuit, circuit_opened) = self.shared.members.circuit();
+        let (on_standby, standby_requests) = self.shared.members.standby();
         EngineLoad {
             circuit,
             circuit_opened,
+            on_standby,
+            standby_requests,
             ..self.shared.counters.load()
         }
     }

@@ -29,11 +29,16 @@ impl fmt::Debug for Loads {
 
 type Field = fn(&EngineLoad) -> u64;
 
-const GAUGES: [(&str, &str, Field); 8] = [
+const GAUGES: [(&str, &str, Field); 9] = [
     (
         "engine_circuit_open",
         "1 while an engine of the model, or all of its upstreams, take no requests after failures, or the engine is stuck",
         |load| u64::from(load.circuit == CircuitState::Open),
+    ),
+    (
+        "upstream_on_standby",
+        "1 while the requests of the model go to upstreams on standby, since no other can be asked",
+        |load| u64::from(load.on_standby),
     ),
     ("batch_size_decode", "Sequences in the batch", |load| {
         load.running as u64
@@ -64,11 +69,16 @@ const GAUGES: [(&str, &str, Field); 8] = [
     }),
 ];
 
-const COUNTERS: [(&str, &str, Field); 11] = [
+const COUNTERS: [(&str, &str, Field); 12] = [
     (
         "engine_circuit_opened",
         "Times that an engine or an upstream failed often enough in a row to be left alone for a pause",
         |load| load.circuit_opened,
+    ),
+    (
+        "upstream_standby_requests",
+        "Attempts of requests at upstreams on standby",
+        |load| load.standby_requests,
     ),
     (
         "engine_restarts",
