@@ -48,8 +48,8 @@ fn write(path: &Path, seed: u32) {
 }
 
 /// A server with the model `tiny`, its adapter `polite`, and the file of another adapter.
-struct Adapted {
-    managed: Managed,
+pub(crate) struct Adapted {
+    pub(crate) managed: Managed,
     folder: TempDir,
 }
 
@@ -59,7 +59,7 @@ impl Adapted {
     }
 
     /// With more lines in the table of the model.
-    fn start_with(more: &str, of_model: &str) -> Self {
+    pub(crate) fn start_with(more: &str, of_model: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         write(&folder.path().join("polite.gguf"), 1);
         write(&folder.path().join("terse.gguf"), 2);
@@ -75,11 +75,11 @@ impl Adapted {
         }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn load(&self, name: &str, more: &Value) -> Response {
+    pub(crate) fn load(&self, name: &str, more: &Value) -> Response {
         let mut body = json!({"lora_id": name, "base_model": "tiny"});
         for (field, value) in more.as_object().expect("fields") {
             body[field] = value.clone();
@@ -99,7 +99,7 @@ impl Adapted {
         self.managed.ask(Request::get(&path)).ok()
     }
 
-    fn ask(&self, model: &str, adapter: Option<&str>) -> Response {
+    pub(crate) fn ask(&self, model: &str, adapter: Option<&str>) -> Response {
         let messages = json!([{"role": "user", "content": "Say something."}]);
         let mut body = json!({
             "model": model, "messages": messages, "max_tokens": 12, "temperature": 0, "ignore_eos": true,
@@ -110,13 +110,13 @@ impl Adapted {
         self.managed.server.post("/v1/chat/completions", &body)
     }
 
-    fn answer(&self, model: &str, adapter: Option<&str>) -> (String, Value) {
+    pub(crate) fn answer(&self, model: &str, adapter: Option<&str>) -> (String, Value) {
         let answer = self.ask(model, adapter).ok();
         let model = answer["model"].as_str().expect("a name").to_owned();
         (model, answer["choices"][0]["message"]["content"].clone())
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let models = Request::get("/v1/models").send(self.managed.server.address());
         let models = models.ok();
         let models = models["data"].as_array().expect("models").iter();

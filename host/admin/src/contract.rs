@@ -195,6 +195,20 @@ pub(crate) fn get_model() -> Operation {
         .answers(200, "ModelRow")
 }
 
+/// An adapter of a load: what is left out is as configured for that of its name.
+fn lora_of_load() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "path": {"type": ["string", "null"]},
+            "scale": {"type": ["number", "null"]},
+        },
+        "required": ["name"],
+        "additionalProperties": false,
+    })
+}
+
 /// Settings of a load. Null sets one back, and what is absent is left alone.
 fn overrides() -> Value {
     let count = || json!({"type": ["integer", "null"], "minimum": 1});
@@ -208,6 +222,7 @@ fn overrides() -> Value {
             "device": word(),
             "replicas": count(),
             "draft_model": word(),
+            "loras": {"type": ["array", "null"], "items": lora_of_load()},
             "pinned": {"type": ["boolean", "null"]},
         },
         "additionalProperties": false,
@@ -375,7 +390,7 @@ pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use mortise_models::Alias;
-    use mortise_models::lifecycle::LoadOverrides;
+    use mortise_models::lifecycle::{LoadOverrides, LoraOverride};
     use serde::de::DeserializeOwned;
 
     use super::*;
@@ -393,6 +408,7 @@ pub(crate) mod tests {
         for (schema, known) in [
             (alias(), known::<Alias>()),
             (overrides(), known::<LoadOverrides>()),
+            (lora_of_load(), known::<LoraOverride>()),
             (named(), known::<crate::models::Named>()),
             (candidate(), known::<crate::settings::Candidate>()),
             (

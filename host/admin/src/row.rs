@@ -1,6 +1,6 @@
 //! A model as the admin API shows it.
 
-use mortise_models::lifecycle::{KvTypeName, LoadOverrides, ModelStatus, Override};
+use mortise_models::lifecycle::{KvTypeName, LoadOverrides, LoraOverride, ModelStatus, Override};
 use mortise_models::{ModelConfig, ModelEngine, Quantize, RequestDefaults};
 use serde_json::{Map, Value, json};
 
@@ -148,6 +148,7 @@ fn overrides(overrides: &LoadOverrides) -> Value {
         device,
         replicas,
         draft_model,
+        loras,
         pinned,
     } = overrides;
     let mut shown = Map::new();
@@ -168,8 +169,18 @@ fn overrides(overrides: &LoadOverrides) -> Value {
     );
     show("replicas", shown_as(*replicas, Value::from));
     show("draft_model", shown_as(draft_model.clone(), Value::from));
+    show("loras", shown_as(loras.as_deref(), loras_of));
     show("pinned", shown_as(*pinned, Value::from));
     Value::Object(shown)
+}
+
+/// Adapters of a load, each with what was said of it.
+fn loras_of(loras: &[LoraOverride]) -> Value {
+    let rows = loras.iter().map(|lora| {
+        let path = lora.path.as_ref().map(|path| path.display().to_string());
+        json!({"name": lora.name, "path": path, "scale": lora.scale})
+    });
+    rows.collect()
 }
 
 fn shown_as<T>(value: Override<T>, show: impl FnOnce(T) -> Value) -> Option<Value> {
@@ -207,6 +218,10 @@ fn constraints(config: &ModelConfig) -> Value {
         },
         "replicas": replicas(config),
         "draft_model": {"kind": "text", "null_means": "none"},
+        "loras": {
+            "kind": "adapters", "default": config.loras.iter().map(|lora| &lora.name).collect::<Vec<_>>(),
+            "null_means": "none",
+        },
         "pinned": pinned,
     })
 }

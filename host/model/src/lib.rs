@@ -59,7 +59,9 @@ pub use folder::ModelFolder;
 pub use generation::GenerationConfig;
 pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
 pub use kv_cache::{BLOCK_TOKENS, KvCache, KvType};
-pub use limits::{INDEX_BYTES_MAX, PROMPT_BYTES_MAX, PROMPTS_MAX, TOKENIZER_BYTES_MAX};
+pub use limits::{
+    ADAPTER_SCALE_MAX, INDEX_BYTES_MAX, PROMPT_BYTES_MAX, PROMPTS_MAX, TOKENIZER_BYTES_MAX,
+};
 pub use lora::Adapter;
 pub use mortise_cuda::sample::{
     Adjustment, LogprobReport, SampleError, SampleParams, SampledToken,

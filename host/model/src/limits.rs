@@ -47,7 +47,7 @@ pub(crate) const ADAPTER_RANK_MAX: usize = 512;
 /// Bytes of an adapter's matrices in memory.
 pub(crate) const ADAPTER_BYTES_MAX: u64 = 4 << 30;
 /// Factor of what an adapter adds, of either sign.
-pub(crate) const ADAPTER_SCALE_MAX: u16 = 100;
+pub const ADAPTER_SCALE_MAX: u16 = 100;
 /// Alpha of an adapter.
 pub(crate) const ADAPTER_ALPHA_MAX: u32 = 1_000_000;
 /// Bytes of a pattern of modules in an adapter's settings.

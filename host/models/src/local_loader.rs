@@ -8,16 +8,19 @@ use std::time::Instant;
 use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
 use mortise_hub::ModelReference;
-use mortise_model::{Embedder, EmbeddingPrompts, ModelFolder, ModelSpec, Reranker};
+use mortise_model::{
+    ADAPTER_SCALE_MAX, Embedder, EmbeddingPrompts, ModelFolder, ModelSpec, Reranker,
+};
 use mortise_tokenizer::Tokenizer;
 
-use crate::adapters::Adapters;
+use crate::adapters::{AdapterConfig, Adapters, check_adapter_name};
 use crate::config::{EngineSettings, ModelConfig};
 use crate::conversation::TemplateArguments;
 use crate::files::{ModelFiles, ModelSource};
 use crate::lifecycle::{
     KvTypeName, LifecycleError, LoadModel, LoadOverrides, LoadProgress, Override,
 };
+use crate::limits::MAX_ADAPTERS;
 use crate::model::{Generator, Model, TextEmbedder, TokenGenerator};
 use crate::model_settings::RequestDefaults;
 use crate::replicas::Replicas;
@@ -25,7 +28,7 @@ use crate::script::{Script, ScriptKind};
 use crate::scripted_conversation::ScriptedConversation;
 use crate::start::{ModelRuntime, start_runtime};
 use crate::text_reranker::TextReranker;
-use crate::token_runtime::{AdapterBase, TokenRuntime};
+use crate::token_runtime::AdapterBase;
 use crate::weights::LoadedWeights;
 
 /// Opens model files and starts engines, embedders and scripts.
@@ -181,6 +184,7 @@ impl LocalLoader {
             config: ModelConfig {
                 quantize: overrides.quantize.over(config.quantize),
                 draft,
+                loras: loras(config, overrides).map_err(anyhow::Error::msg)?,
                 ..config.clone()
             },
             engine,
@@ -195,6 +199,61 @@ impl LocalLoader {
                 Override::Default => 1,
             },
         })
+    }
+}
+
+/// Name of a setting that needs weights, if one is set.
+fn of_weights(overrides: &LoadOverrides) -> Option<&'static str> {
+    let set = [
+        ("quantize", matches!(overrides.quantize, Override::Set(_))),
+        ("kv_type", matches!(overrides.kv_type, Override::Set(_))),
+        ("device", matches!(overrides.device, Override::Set(_))),
+        (
+            "draft_model",
+            matches!(overrides.draft_model, Override::Set(_)),
+        ),
+        ("loras", matches!(overrides.loras, Override::Set(_))),
+        (
+            "max_context",
+            matches!(overrides.max_context, Override::Set(_)),
+        ),
+    ];
+    let first = set.into_iter().find(|(_, set)| *set);
+    first.map(|(name, _)| name)
+}
+
+/// Adapters that are loaded with a model; the error says which setting of the load is wrong.
+fn loras(config: &ModelConfig, overrides: &LoadOverrides) -> Result<Vec<AdapterConfig>, String> {
+    let wanted = match &overrides.loras {
+        Override::Keep => return Ok(config.loras.clone()),
+        Override::Default => return Ok(Vec::new()),
+        Override::Set(wanted) => wanted,
+    };
+    let mut loras: Vec<AdapterConfig> = Vec::with_capacity(wanted.len());
+    for lora in wanted {
+        let name = &lora.name;
+        check_adapter_name(name)
+            .map_err(|problem| format!("the name `{name}` is wrong: {problem}"))?;
+        let lora = lora.over(&config.loras).ok_or_else(|| {
+            format!("`{name}` has no `path`, and no adapter of this name is configured")
+        })?;
+        if lora.scale.abs() > f32::from(ADAPTER_SCALE_MAX) {
+            return Err(format!(
+                "`{name}` has the scale {}; it must be from -{ADAPTER_SCALE_MAX} to {ADAPTER_SCALE_MAX}",
+                lora.scale
+            ));
+        }
+        if loras.iter().any(|other| other.name == lora.name) {
+            return Err(format!("it lists `{name}` twice"));
+        }
+        loras.push(lora);
+    }
+    match loras.len() > MAX_ADAPTERS {
+        true => Err(format!(
+            "it lists {} adapters; a model can have {MAX_ADAPTERS} at most",
+            loras.len()
+        )),
+        false => Ok(loras),
     }
 }
 
@@ -266,22 +325,6 @@ fn prompts(config: &ModelConfig, folder: &ModelFolder) -> anyhow::Result<Arc<Emb
     Ok(Arc::new(all.context("`default_prompt` cannot be used")?))
 }
 
-/// So many runtimes as one, the first of which has been started.
-fn replicas(
-    first: Arc<dyn TokenRuntime>,
-    count: usize,
-    start: impl Fn() -> anyhow::Result<ModelRuntime>,
-) -> anyhow::Result<Arc<dyn TokenRuntime>> {
-    let mut runtimes = vec![first];
-    while runtimes.len() < count {
-        match start()? {
-            ModelRuntime::Tokens(runtime) => runtimes.push(runtime),
-            ModelRuntime::Embeddings(_) | ModelRuntime::Reranker(..) => break,
-        }
-    }
-    Ok(Replicas::of(runtimes))
-}
-
 /// Settings in force for one load.
 struct Settled {
     config: ModelConfig,
@@ -329,7 +372,11 @@ impl LoadModel for LocalLoader {
         let tokenizer = Arc::clone(&files.tokenizer);
         match first {
             ModelRuntime::Tokens(first) => {
-                let runtime = replicas(first, settled.replicas, start)?;
+                let further = || match start()? {
+                    ModelRuntime::Tokens(runtime) => Ok(runtime),
+                    other => anyhow::bail!("its files have changed: {other:?} is no engine"),
+                };
+                let runtime = Replicas::start(first, settled.replicas, further)?;
                 let generator = TokenGenerator {
                     adapters: adapters(&settled.config, runtime.adapter_base())?,
                     runtime,
@@ -368,30 +415,13 @@ impl LoadModel for LocalLoader {
             return wrong("max_context", "it must be at least 1; it is 0".to_owned());
         }
         if config.script.is_some() {
-            let field = match overrides {
-                LoadOverrides {
-                    quantize: Override::Set(_),
-                    ..
-                } => "quantize",
-                LoadOverrides {
-                    kv_type: Override::Set(_),
-                    ..
-                } => "kv_type",
-                LoadOverrides {
-                    device: Override::Set(_),
-                    ..
-                } => "device",
-                LoadOverrides {
-                    draft_model: Override::Set(_),
-                    ..
-                } => "draft_model",
-                LoadOverrides {
-                    max_context: Override::Set(_),
-                    ..
-                } => "max_context",
-                _ => return Ok(()),
+            return match of_weights(overrides) {
+                Some(field) => wrong(field, "a scripted model has no weights".to_owned()),
+                None => Ok(()),
             };
-            return wrong(field, "a scripted model has no weights".to_owned());
+        }
+        if let Err(message) = loras(config, overrides) {
+            return wrong("loras", message);
         }
         if let Override::Set(name) = &overrides.draft_model {
             let drafts = matches!(
@@ -448,10 +478,11 @@ impl LoadModel for LocalLoader {
     }
 
     fn expected_bytes(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Option<u64> {
-        let files = self.artifact_bytes(config)?;
         // What cannot be read now fails the load, which tells why.
-        let further = self.settled(config, overrides).ok();
-        let further = further.and_then(|settled| self.bytes_beside_weights(&settled));
+        let settled = self.settled(config, overrides).ok();
+        let files = settled.as_ref().map_or(config, |settled| &settled.config);
+        let files = self.artifact_bytes(files)?;
+        let further = settled.and_then(|settled| self.bytes_beside_weights(&settled));
         Some(files.saturating_add(further.unwrap_or(0)))
     }
 }

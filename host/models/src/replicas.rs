@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use anyhow::Context as _;
 use mortise_engine::{
     BeamRequest, EngineLoad, SequenceRequest, SubmitError, TenantLoad, TokenStream, sum_tenants,
 };
@@ -28,6 +29,25 @@ impl Replicas {
                 })
             }
         }
+    }
+
+    /// So many runtimes as one, the first of which has been started. If one of the others cannot be started, those
+    /// that were end.
+    ///
+    /// # Errors
+    /// When `start` fails; the error says which replica it was.
+    pub(crate) fn start(
+        first: Arc<dyn TokenRuntime>,
+        count: usize,
+        start: impl Fn() -> anyhow::Result<Arc<dyn TokenRuntime>>,
+    ) -> anyhow::Result<Arc<dyn TokenRuntime>> {
+        let mut runtimes = vec![first];
+        while runtimes.len() < count {
+            let number = runtimes.len() + 1;
+            let runtime = start();
+            runtimes.push(runtime.with_context(|| format!("replica {number} of {count} failed"))?);
+        }
+        Ok(Self::of(runtimes))
     }
 
     /// The runtime for the next sequence.
@@ -148,6 +168,35 @@ mod tests {
         counts
             .map(|runtime| *runtime.refused.lock().expect("a count"))
             .collect()
+    }
+
+    #[test]
+    fn feature_l2_replicas_end_if_a_later_one_cannot_be_started() {
+        let started: Mutex<Vec<std::sync::Weak<Busy>>> = Mutex::default();
+        let start = || {
+            let mut started = started.lock().expect("the runtimes");
+            anyhow::ensure!(started.len() < 3, "no memory");
+            let runtime = Arc::new(Busy {
+                running: AtomicUsize::new(0),
+                refused: Mutex::new(0),
+            });
+            started.push(Arc::downgrade(&runtime));
+            Ok(runtime as Arc<dyn TokenRuntime>)
+        };
+        let alive = || {
+            let started = started.lock().expect("the runtimes");
+            let alive = started.iter().filter(|runtime| runtime.strong_count() > 0);
+            alive.count()
+        };
+        let Err(error) = Replicas::start(start().expect("the first"), 4, start) else {
+            panic!("the fourth was started");
+        };
+        assert_eq!(format!("{error:#}"), "replica 4 of 4 failed: no memory");
+        assert_eq!(alive(), 0);
+        started.lock().expect("the runtimes").clear();
+        let three = Replicas::start(start().expect("the first"), 3, start);
+        assert_eq!(three.expect("three").replicas(), 3);
+        assert_eq!(alive(), 0, "nobody holds them any more");
     }
 
     #[test]

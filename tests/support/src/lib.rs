@@ -104,6 +104,12 @@ impl Server {
         std::fs::write(folder.path().join("mortise.toml"), config).expect("write the file");
     }
 
+    /// Text of the configuration file that the server was started with.
+    pub fn configuration(&self) -> String {
+        let folder = self.config.as_ref().expect("a configuration file");
+        std::fs::read_to_string(folder.path().join("mortise.toml")).expect("read the file")
+    }
+
     fn with_file(config: &str, change: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().expect("make a folder");
         let path = folder.path().join("mortise.toml");

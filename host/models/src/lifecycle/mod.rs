@@ -22,6 +22,6 @@ pub use lease::ModelLease;
 pub use load_time::LoadTime;
 pub use manager::{AdapterRefusal, ModelManager, Redefinition, RedefinitionConflict};
 pub use output_log::{OutputLine, OutputLog};
-pub use overrides::{KvTypeName, LoadOverrides, Override};
+pub use overrides::{KvTypeName, LoadOverrides, LoraOverride, Override};
 pub use progress::{LoadProgress, LoadStage, Progress};
 pub use state::{ModelState, RoomLimits};

@@ -1,9 +1,12 @@
 //! Settings of one load that differ from the configuration. They live until the model is unloaded and
 //! never reach the configuration file.
 
+use std::path::PathBuf;
+
 use mortise_engine::KvType;
 use serde::{Deserialize, Deserializer};
 
+use crate::adapters::AdapterConfig;
 use crate::config::Quantize;
 use crate::device_choice::DeviceChoice;
 
@@ -26,6 +29,17 @@ impl<T> Override<T> {
             Self::Keep => configured,
             Self::Default => None,
             Self::Set(value) => Some(value),
+        }
+    }
+}
+
+impl<T: std::ops::Deref> Override<T> {
+    /// The same of what the value refers to.
+    pub fn as_deref(&self) -> Override<&T::Target> {
+        match self {
+            Self::Keep => Override::Keep,
+            Self::Default => Override::Default,
+            Self::Set(value) => Override::Set(value),
         }
     }
 }
@@ -79,8 +93,35 @@ impl From<KvTypeName> for KvType {
     }
 }
 
+/// An adapter that a load names.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoraOverride {
+    /// Name among the adapters of the model.
+    pub name: String,
+    /// A folder as PEFT writes it, or a GGUF file; that of the configured adapter of this name if it is left out.
+    pub path: Option<PathBuf>,
+    /// Factor of what it adds; that of the configured adapter, or 1, if it is left out.
+    pub scale: Option<f32>,
+}
+
+impl LoraOverride {
+    /// The adapter, where these are the configured ones; `None` if neither says where its files are.
+    pub fn over(&self, configured: &[AdapterConfig]) -> Option<AdapterConfig> {
+        let known = configured.iter().find(|lora| lora.name == self.name);
+        let path = self.path.as_ref().or(known.map(|known| &known.path));
+        // Other files have nothing to do with the scale of the configured ones.
+        let scale = known.filter(|known| path == Some(&known.path));
+        Some(AdapterConfig {
+            name: self.name.clone(),
+            path: path?.clone(),
+            scale: self.scale.or(scale.map(|known| known.scale)).unwrap_or(1.0),
+        })
+    }
+}
+
 /// Settings of one load.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoadOverrides {
     /// Tokens of prompt and answer together.
@@ -95,6 +136,8 @@ pub struct LoadOverrides {
     pub replicas: Override<usize>,
     /// Name of the draft model.
     pub draft_model: Override<String>,
+    /// Adapters that are loaded with the model.
+    pub loras: Override<Vec<LoraOverride>>,
     /// Never evicted, never unloaded for being idle.
     pub pinned: Override<bool>,
 }
@@ -127,6 +170,7 @@ impl LoadOverrides {
             ("device", self.device != Override::Keep),
             ("replicas", self.replicas != Override::Keep),
             ("draft_model", self.draft_model != Override::Keep),
+            ("loras", self.loras != Override::Keep),
             ("pinned", self.pinned != Override::Keep),
         ];
         let first = settings.into_iter().find(|(_, overridden)| *overridden);
@@ -147,6 +191,29 @@ mod tests {
     }
 
     #[test]
+    fn feature_l3_adapters_of_a_load_have_what_is_configured_where_they_say_nothing() {
+        let configured = [AdapterConfig {
+            name: "legal".to_owned(),
+            path: "loras/legal".into(),
+            scale: 0.5,
+        }];
+        let over = |text: &str| {
+            let lora: LoraOverride = serde_json::from_str(text).expect("is read");
+            let lora = lora.over(&configured)?;
+            Some((lora.path.display().to_string(), lora.scale))
+        };
+        let found = |path: &str, scale: f32| Some((path.to_owned(), scale));
+        assert_eq!(over(r#"{"name": "legal"}"#), found("loras/legal", 0.5));
+        let scaled = over(r#"{"name": "legal", "scale": 2}"#);
+        assert_eq!(scaled, found("loras/legal", 2.0));
+        let moved = over(r#"{"name": "legal", "path": "new"}"#);
+        assert_eq!(moved, found("new", 1.0));
+        let new = over(r#"{"name": "terse", "path": "t.gguf", "scale": 0.25}"#);
+        assert_eq!(new, found("t.gguf", 0.25));
+        assert_eq!(over(r#"{"name": "terse"}"#), None);
+    }
+
+    #[test]
     fn feature_l3_null_and_absent_differ() {
         let read = |text| serde_json::from_str::<LoadOverrides>(text);
         let absent = read("{}").expect("is read");
@@ -158,6 +225,13 @@ mod tests {
         let set = read(r#"{"max_context": 9, "kv_type": "q8_0"}"#).expect("is read");
         assert_eq!(set.max_context.over(Some(7)), Some(9));
         assert_eq!(set.kv_type, Override::Set(KvTypeName::Q8_0));
+        assert_eq!(set.loras, Override::Keep);
+        let none = read(r#"{"loras": null}"#).expect("is read");
+        assert_eq!(
+            (none.loras, none.max_context),
+            (Override::Default, Override::Keep)
+        );
+        assert!(read(r#"{"loras": [{"path": "x"}]}"#).is_err(), "no name");
         assert!(read(r#"{"max_contxt": 9}"#).is_err());
         assert!(read(r#"{"kv_type": "q9"}"#).is_err());
     }

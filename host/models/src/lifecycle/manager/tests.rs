@@ -127,6 +127,49 @@ async fn feature_l2_two_loads_at_once_are_one() {
 }
 
 #[tokio::test]
+async fn feature_l2_a_load_that_fails_takes_no_memory_and_says_why() {
+    let loader = Arc::new(FakeLoader {
+        bytes: 60,
+        cache_bytes: 10,
+        ..FakeLoader::default()
+    });
+    let leave = gated(&loader);
+    let room = RoomLimits {
+        models: 0,
+        bytes: 100,
+    };
+    let config = LifecycleConfig {
+        room,
+        ..LifecycleConfig::default()
+    };
+    let manager = manager(&["a", "b"], &loader, config);
+    let three = LoadOverrides {
+        replicas: Override::Set(3),
+        ..NONE()
+    };
+    let reason = "replica 3 of 3 failed: no memory";
+    leave.send(Err(reason.to_owned())).expect("sent");
+    let failed = manager.load("a", three.clone()).await.expect_err("no load");
+    assert!(failed.to_string().contains(reason), "{failed}");
+    let status = manager.status("a").expect("a model");
+    assert_eq!(status.state, ModelState::Failed);
+    assert_eq!(status.last_error.as_deref(), Some(reason));
+    assert!(status.loaded.is_none() && status.overrides.is_none());
+    // Its 90 bytes are free: 70 others fit, without an eviction.
+    leave.send(Ok(())).expect("sent");
+    assert_eq!(manager.load("b", NONE()).await, Ok(()));
+    assert_eq!(state(&manager, "a"), ModelState::Failed);
+    assert_eq!(manager.unload("b").await, Ok(()));
+    leave.send(Ok(())).expect("sent");
+    assert_eq!(manager.load("a", three).await, Ok(()), "from failed");
+    let status = manager.status("a").expect("a model");
+    assert_eq!(
+        (status.state, status.last_error),
+        (ModelState::Loaded, None)
+    );
+}
+
+#[tokio::test]
 async fn feature_l2_settings_come_too_late_for_a_model_that_is_loaded_or_being_loaded() {
     let loader = Arc::new(FakeLoader::default());
     let leave = gated(&loader);
