@@ -485,7 +485,7 @@ fn operators_calls(server: &Server, contract: &Contract) {
 fn feature_e27_answers_are_those_that_the_contract_declares() {
     let server = server();
     let contract = contract_of(&server);
-    let made = [
+    let mut called = BTreeSet::from([
         "connectResponses",
         "createConversation",
         "addConversationItems",
@@ -502,8 +502,8 @@ fn feature_e27_answers_are_those_that_the_contract_declares() {
         "llmGetLora",
         "llmLoadLora",
         "llmUnloadLora",
-    ];
-    let mut called = BTreeSet::from(made);
+        "llmIngestModel",
+    ]);
     let mut calls = openai_calls();
     calls.extend(other_calls());
     calls.extend(stored_calls(&server, &contract));

@@ -222,7 +222,7 @@ fn feature_l10_forms_that_are_no_model_leave_nothing() {
         |fields: &[(&str, &str)], files: &[(&str, &[u8])]| code(&managed.ask(form(fields, files)));
     let tiny: (&str, &[u8]) = ("tiny.gguf", &bytes);
     let id = ("model_id", "a");
-    let cases: [(&[Field], &[File], u16, &str); 14] = [
+    let cases: [(&[Field], &[File], u16, &str); 18] = [
         (&[], &[tiny], 400, "missing_required_parameter"),
         (&[id], &[], 400, "missing_required_parameter"),
         (&[("model_id", "../a")], &[tiny], 400, "invalid_value"),
@@ -245,6 +245,30 @@ fn feature_l10_forms_that_are_no_model_leave_nothing() {
             &[tiny],
             400,
             "unsupported_parameter",
+        ),
+        (
+            &[id, ("metadata", "{\"replicate\": true}")],
+            &[tiny],
+            400,
+            "unsupported_parameter",
+        ),
+        (
+            &[id, ("metadata", "{\"shard_affinity\": \"a\"}")],
+            &[tiny],
+            400,
+            "unsupported_parameter",
+        ),
+        (
+            &[id, ("version", "1"), ("metadata", "{\"version\": \"1\"}")],
+            &[tiny],
+            400,
+            "invalid_value",
+        ),
+        (
+            &[id, ("metadata", "{\"size\": 1}")],
+            &[tiny],
+            400,
+            "invalid_value",
         ),
         (
             &[id],

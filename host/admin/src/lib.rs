@@ -53,10 +53,11 @@ use self::limits::{MAX_EVENT_STREAMS, MAX_PLUGIN_UPLOADS};
 pub use audit::{Auditor, Entry, Recording, Refusals};
 pub use collections::{Ask, Content, Documents, Telling};
 pub use discovery::Rescan;
-pub use library::{Removal, remove_unloaded};
+pub use library::{Removal, library_off, remove_unloaded};
 pub use persist::{Keep, Kept, KeptBindings};
 pub use settings::{Action, Inquiry, Reloads, SettingsCheck, SettingsReload};
 pub use spend::Spending;
+pub use uploads::take_form;
 pub use watch::{Figures, RequestRow, TenantRow, Watch};
 
 /// Numbers as Prometheus reads them.

@@ -164,11 +164,14 @@ pub(crate) fn entry_row(library: &Library, entry: &Entry) -> Value {
 impl Admin {
     /// The library, if there is one.
     pub(crate) fn library(&self) -> Result<&Arc<Library>, Problem> {
-        self.library.as_ref().ok_or_else(|| {
-            let message = "models neither come nor go over HTTP here; `library.folder` of the configuration allows it";
-            Problem::new(StatusCode::FORBIDDEN, "library_off", message)
-        })
+        self.library.as_ref().ok_or_else(library_off)
     }
+}
+
+/// Refusal of a server without a library.
+pub fn library_off() -> Problem {
+    let message = "models neither come nor go over HTTP here; `library.folder` of the configuration allows it";
+    Problem::new(StatusCode::FORBIDDEN, "library_off", message)
 }
 
 /// A refusal of the library, with every detail: its reader is the operator.

@@ -72,6 +72,7 @@ pub(crate) fn ingest() -> Operation {
         "sha256": text(),
         "version": text(),
         "description": text(),
+        "metadata": text(),
     });
     let summary = "Takes a model that comes as a form: a GGUF file, or the files of a folder.";
     Operation::post("/v1/admin/models/ingest", "ingestModel", summary)

@@ -10,7 +10,9 @@ use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use mortise_http::{FormLimits, Multipart, Part, Problem, json_response};
 use mortise_library::{About, Appending, Entry, Library, Receiving, UploadOrder, UploadStatus};
+use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
 use crate::Admin;
@@ -36,13 +38,26 @@ pub(crate) async fn ingest(
     request: Request,
 ) -> Result<Response, Problem> {
     let library = admin.library()?;
+    let (entry, body) = take_form(library, admin.draining.clone(), request).await?;
+    Ok(made(&entry, &body))
+}
+
+/// Take a model that comes as a form, its files in the parts `file`. Returns it, and what its sender is told.
+///
+/// # Errors
+/// When the form is wrong, is cut, or the library refuses.
+pub async fn take_form(
+    library: &Arc<Library>,
+    draining: Receiver<bool>,
+    request: Request,
+) -> Result<(Entry, Value), Problem> {
     let began = Instant::now();
     let (parts, body) = request.into_parts();
     let limits = FormLimits {
         bytes: u64::MAX,
         pause: MAX_UPLOAD_PAUSE,
         time: MAX_UPLOAD_TIME,
-        draining: admin.draining.clone(),
+        draining,
     };
     let mut body = Multipart::open(&parts.headers, body, limits)?;
     let mut form = Form::default();
@@ -66,7 +81,18 @@ pub(crate) async fn ingest(
     let name = form.model_id.ok_or_else(|| missing("model_id"))?;
     let receiving = form.receiving.ok_or_else(|| missing("file"))?;
     let entry = receiving.finish(&name, form.about).await.map_err(problem)?;
-    Ok(kept(library, &entry, Some(began)))
+    let body = kept(library, &entry, Some(began));
+    Ok((entry, body))
+}
+
+/// What is known of a model beside its files, in one part of the form.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metadata {
+    version: Option<String>,
+    description: Option<String>,
+    shard_affinity: Option<String>,
+    replicate: Option<bool>,
 }
 
 impl Form {
@@ -82,23 +108,21 @@ impl Form {
             "sha256" => &mut self.about.sha256,
             "version" => &mut self.about.version,
             "description" => &mut self.about.description,
-            name @ ("shard_affinity" | "replicate") => {
-                let message = format!(
-                    "`{name}` is not supported: a model is kept by this server alone; leave it out"
-                );
-                return Err(Problem::unsupported(name, message));
+            "metadata" => {
+                let text = body.text(&part.name, FIELD_BYTES).await?;
+                return self.read_metadata(library, &text);
             }
+            name @ ("shard_affinity" | "replicate") => return Err(unsupported(name)),
             name => {
                 let name: String = name.chars().take(64).collect();
                 let message = format!(
-                    "unknown field `{name}`; known are `model_id`, `file`, `sha256`, `version` and `description`"
+                    "unknown field `{name}`; known are `model_id`, `file`, `sha256`, `version`, `description` and `metadata`"
                 );
                 return Err(Problem::invalid(name, message));
             }
         };
         if field.is_some() {
-            let message = format!("the form has the field `{}` twice", part.name);
-            return Err(Problem::invalid(part.name, message));
+            return Err(twice(&part.name));
         }
         let text = body.text(&part.name, FIELD_BYTES).await?;
         if part.name == "model_id" {
@@ -106,6 +130,47 @@ impl Form {
             library.check_name(&text).map_err(problem)?;
         }
         *field = Some(text);
+        Ok(())
+    }
+
+    /// Take what is known of the model. Whether it is replicated is told by the configuration: metadata may say it,
+    /// and may not want another.
+    fn read_metadata(&mut self, library: &Library, text: &str) -> Result<(), Problem> {
+        let metadata: Metadata = serde_json::from_str(text).map_err(|error| {
+            Problem::invalid("metadata", format!("`metadata` is wrong: {error}"))
+        })?;
+        if metadata.shard_affinity.is_some() {
+            return Err(unsupported("metadata.shard_affinity"));
+        }
+        let replicates = library.replicates();
+        match metadata.replicate {
+            Some(wanted) if wanted != replicates => {
+                let message = match replicates {
+                    true => {
+                        "`metadata.replicate` cannot be false: `library.object_store` keeps every model"
+                    }
+                    false => {
+                        "`metadata.replicate` cannot be true: a model is kept by this server alone, without `library.object_store`"
+                    }
+                };
+                return Err(Problem::unsupported("metadata.replicate", message));
+            }
+            _ => {}
+        }
+        let About {
+            version,
+            description,
+            ..
+        } = &mut self.about;
+        for (name, field, value) in [
+            ("version", version, metadata.version),
+            ("description", description, metadata.description),
+        ] {
+            if value.is_some() && field.is_some() {
+                return Err(twice(name));
+            }
+            *field = value.or(field.take());
+        }
         Ok(())
     }
 
@@ -130,15 +195,31 @@ impl Form {
     }
 }
 
-/// Answer of an upload that is complete.
-fn kept(library: &Library, entry: &Entry, began: Option<Instant>) -> Response {
+fn twice(field: &str) -> Problem {
+    let message = format!("the form has the field `{field}` twice");
+    Problem::invalid(field, message)
+}
+
+fn unsupported(field: &str) -> Problem {
+    let message =
+        format!("`{field}` is not supported: a model is kept by this server alone; leave it out");
+    Problem::unsupported(field, message)
+}
+
+/// What is told of an upload that is complete.
+fn kept(library: &Library, entry: &Entry, began: Option<Instant>) -> Value {
     let mut body = entry_row(library, entry);
     let began = began.map(|began| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     body["upload_time_ms"] = json!(began);
     // A server keeps a model as a whole.
     body["shards_replicated"] = json!(1);
     body["total_shards"] = json!(1);
-    let mut response = json_response(StatusCode::CREATED, &body);
+    body
+}
+
+/// Answer of an upload that is complete.
+fn made(entry: &Entry, body: &Value) -> Response {
+    let mut response = json_response(StatusCode::CREATED, body);
     let detail = json!({"model": entry.name, "bytes": entry.size_bytes, "sha256": entry.sha256});
     response.extensions_mut().insert(AuditDetail(detail));
     response
@@ -199,7 +280,7 @@ pub(crate) async fn append(
     take_chunk(&admin, &mut appending, body).await?;
     let (status, entry) = appending.finish().await.map_err(problem)?;
     Ok(match entry {
-        Some(entry) => kept(library, &entry, None),
+        Some(entry) => made(&entry, &kept(library, &entry, None)),
         None => standing(StatusCode::ACCEPTED, &status),
     })
 }

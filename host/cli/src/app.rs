@@ -21,7 +21,6 @@ use crate::discovery::KnownModels;
 use crate::doors::Doors;
 use crate::hand_over::{Arrival, HandOver};
 use crate::open::{Surroundings, open};
-use crate::operator::Operating;
 use crate::running::{SETTLE, start_admin};
 use crate::tasks::{listener_of, signals};
 use crate::traces::Traces;
@@ -119,7 +118,7 @@ async fn run(mut config: Config, source: ConfigSource, mut arrival: Arrival) -> 
         let admin = running.admin(&models, &reloader, (key.clone(), admin_page), library);
         start_admin(admin, door, shares, limits, closing)?;
     }
-    running.complete(&startup, Operating::new(Arc::clone(&models), operator_key))?;
+    running.complete(&startup, &models, operator_key, reloader.library())?;
     tracing::info!("listening on {}", door.url());
     arrival.ready()?;
     HandOver::start(Arc::clone(&doors), ends, successors)?;

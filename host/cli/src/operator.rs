@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use http::HeaderMap;
-use mortise_admin::carries_key;
-use mortise_api::llm::{ModelFacts, ModelShape, Operator};
+use mortise_admin::{carries_key, library_off, take_form};
+use mortise_api::llm::{ModelFacts, ModelForm, ModelShape, Operator};
+use mortise_http::Problem;
+use mortise_library::Library;
 use mortise_model::{ModelFolder, ModelSpec};
 use mortise_models::lifecycle::{
     AdapterRefusal, LifecycleError, LoadOverrides, ModelManager, ModelStatus,
 };
 use mortise_models::{AdapterConfig, AdapterStatus};
 use mortise_service::BoxFuture;
+use serde_json::Value;
+use tokio::sync::watch::Receiver;
 
 /// Models whose facts are kept.
 const MAX_KNOWN: usize = 4096;
@@ -22,15 +26,26 @@ pub(crate) struct Operating {
     models: Arc<ModelManager>,
     /// Key of the admin side, if it is taken here.
     key: Option<String>,
+    /// Models that come over the network; `None`: none do.
+    library: Option<Arc<Library>>,
+    /// Becomes true when the server takes no new work.
+    draining: Receiver<bool>,
     /// Facts of files, by the model's name and their path.
     known: Mutex<HashMap<(String, Option<PathBuf>), ModelFacts>>,
 }
 
 impl Operating {
-    pub(crate) fn new(models: Arc<ModelManager>, key: Option<String>) -> Arc<Self> {
+    pub(crate) fn new(
+        models: Arc<ModelManager>,
+        key: Option<String>,
+        library: Option<Arc<Library>>,
+        draining: Receiver<bool>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             models,
             key,
+            library,
+            draining,
             known: Mutex::default(),
         })
     }
@@ -85,6 +100,14 @@ impl Operator for Operating {
 
     fn unload<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), LifecycleError>> {
         Box::pin(self.models.unload(name))
+    }
+
+    fn ingest(&self, request: ModelForm) -> BoxFuture<'_, Result<Value, Problem>> {
+        Box::pin(async move {
+            let library = self.library.as_ref().ok_or_else(library_off)?;
+            let (_, made) = take_form(library, self.draining.clone(), request).await?;
+            Ok(made)
+        })
     }
 
     fn load_adapter<'a>(

@@ -50,6 +50,11 @@ enum Keys {
 type Redefined = Result<Redefinition, Vec<RedefinitionConflict>>;
 
 impl Reloader {
+    /// Models that come over the network, if any do.
+    pub(crate) fn library(&self) -> Option<Arc<Library>> {
+        self.library.clone()
+    }
+
     pub(crate) fn new(
         source: ConfigSource,
         live: Arc<LivePlugins>,

@@ -202,8 +202,12 @@ impl Running {
     pub(crate) fn complete(
         &self,
         startup: &Startup,
-        operating: Arc<Operating>,
+        models: &Arc<ModelManager>,
+        operator_key: Option<String>,
+        library: Option<Arc<Library>>,
     ) -> anyhow::Result<()> {
+        let draining = self.state.http.draining.clone();
+        let operating = Operating::new(Arc::clone(models), operator_key, library, draining);
         let mut openai = openai::api(Arc::clone(&self.state), self.offered.unversioned);
         openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
         let responses = responses::api(Arc::clone(&self.state));

@@ -4,9 +4,9 @@ use mortise_http::contract::{CALLER, Contract, MODEL as OF_MODEL, Operation};
 use serde_json::json;
 
 use super::{
-    CACHE_CLEAR, CACHE_STATS, EMBED, HEALTH, INFERENCE, LOAD, LOAD_LORA, LORA, LORAS, MODEL,
-    MODELS, RAG, STATS, UNLOAD, UNLOAD_LORA, WORKERS, caches, embed, inference, loading, loras,
-    rag,
+    CACHE_CLEAR, CACHE_STATS, EMBED, HEALTH, INFERENCE, INGEST, LOAD, LOAD_LORA, LORA, LORAS,
+    MODEL, MODELS, RAG, STATS, UNLOAD, UNLOAD_LORA, WORKERS, caches, embed, inference, loading,
+    loras, rag,
 };
 
 const SHAPES: &str = include_str!("shapes.ts");
@@ -84,6 +84,32 @@ pub(super) fn unload_model() -> Operation {
         .takes("LlmUnloadRequest", loading::unload_fields().schema())
         .answers(200, "LlmUnloaded")
         .refuses(OF_MODEL)
+}
+
+pub(super) fn ingest_model() -> Operation {
+    let text = || json!({"type": "string"});
+    let fields = json!({
+        "model_id": text(),
+        "file": {"type": "string", "format": "binary"},
+        "metadata": text(),
+        "sha256": text(),
+        "version": text(),
+        "description": text(),
+    });
+    let form = json!({
+        "type": "object",
+        "properties": fields,
+        "required": ["model_id", "file"],
+        "additionalProperties": false,
+    });
+    operating(
+        INGEST,
+        "llmIngestModel",
+        "Takes a model that comes as a form, for operators.",
+    )
+    .takes_form("LlmIngestRequest", form)
+    .answers(201, "LlmIngested")
+    .refuses(&[403, 408, 409, 413, 429, 507])
 }
 
 pub(super) fn list_loras() -> Operation {

@@ -1,4 +1,4 @@
-//! `POST /api/v1/llm/models/load` and `…/unload`, for operators.
+//! `POST /api/v1/llm/models/load`, `…/unload` and `…/ingest`, for operators.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -110,6 +110,33 @@ pub(super) async fn unload(
         "memory_freed_mb": held / MIB,
     });
     Ok(json_response(StatusCode::OK, &body))
+}
+
+/// `POST /api/v1/llm/models/ingest`
+pub(super) async fn ingest(
+    State(llm): State<Arc<Llm>>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    operators_only(&*llm.operator, request.headers())?;
+    tracing::info!("an operator uploads a model");
+    let made = llm.operator.ingest(request).await?;
+    let version = made["version"].as_str().unwrap_or_default();
+    let urn = made["urn"].as_str().unwrap_or_default();
+    let body = json!({
+        "model_id": made["name"],
+        "version": made["version"],
+        "urn": match version.is_empty() {
+            true => urn.to_owned(),
+            false => format!("{urn}:{version}"),
+        },
+        "size_bytes": made["size_bytes"],
+        "checksum": made["checksum"],
+        "upload_time_ms": made["upload_time_ms"],
+        "replication_status": made["replication_status"],
+        "shards_replicated": made["shards_replicated"],
+        "total_shards": made["total_shards"],
+    });
+    Ok(json_response(StatusCode::CREATED, &body))
 }
 
 /// The body of an operator's request.

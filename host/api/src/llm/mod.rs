@@ -25,7 +25,7 @@ use mortise_http::{Api, Conventions, Dialect};
 
 use crate::state::ApiState;
 
-pub use self::operator::{ModelFacts, ModelShape, Operator};
+pub use self::operator::{ModelFacts, ModelForm, ModelShape, Operator};
 
 const PREFIX: &str = "/api/v1/llm";
 const INFERENCE: &str = "/api/v1/llm/inference";
@@ -35,6 +35,7 @@ const MODELS: &str = "/api/v1/llm/models";
 const MODEL: &str = "/api/v1/llm/models/{id}";
 const LOAD: &str = "/api/v1/llm/models/load";
 const UNLOAD: &str = "/api/v1/llm/models/unload";
+const INGEST: &str = "/api/v1/llm/models/ingest";
 const LORAS: &str = "/api/v1/llm/loras";
 const LORA: &str = "/api/v1/llm/loras/{id}";
 const LOAD_LORA: &str = "/api/v1/llm/loras/load";
@@ -80,6 +81,7 @@ pub fn api(llm: Arc<Llm>) -> Api {
         .on(contract::list_models(), models::list)
         .on(contract::load_model(), loading::load)
         .on(contract::unload_model(), loading::unload)
+        .on(contract::ingest_model(), loading::ingest)
         .on(contract::get_model(), models::retrieve)
         .on(contract::list_loras(), loras::list)
         .on(contract::load_lora(), loras::load)
@@ -102,6 +104,7 @@ pub fn api(llm: Arc<Llm>) -> Api {
             MODELS,
             LOAD,
             UNLOAD,
+            INGEST,
             LORAS,
             LOAD_LORA,
             UNLOAD_LORA,

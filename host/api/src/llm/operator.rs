@@ -1,11 +1,16 @@
 //! The operator's side of the dialect, as the server ties it in.
 
+use axum::body::Body;
 use futures::future::BoxFuture;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Request as HttpRequest, StatusCode};
 use mortise_http::Problem;
 use mortise_service::{
     AdapterConfig, AdapterRefusal, AdapterStatus, LifecycleError, LoadOverrides, ModelStatus,
 };
+use serde_json::Value;
+
+/// A request with a model as a form.
+pub type ModelForm = HttpRequest<Body>;
 
 /// Loads and unloads models, and knows what their files say.
 pub trait Operator: Send + Sync {
@@ -33,6 +38,10 @@ pub trait Operator: Send + Sync {
 
     /// Unload a model, and wait until its memory is free.
     fn unload<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), LifecycleError>>;
+
+    /// Take a model that comes as a form, and tell what became of it: an object with its `name`, `version`,
+    /// `size_bytes`, `checksum` and so on.
+    fn ingest(&self, request: ModelForm) -> BoxFuture<'_, Result<Value, Problem>>;
 
     /// Load an adapter of a loaded model, and wait until requests can use it.
     fn load_adapter<'a>(

@@ -87,6 +87,18 @@ type LlmLoaded = {
   memory_used_mb: integer;
 };
 
+type LlmIngested = {
+  model_id: string;
+  version: string | null;
+  urn: string;
+  size_bytes: integer;
+  checksum: string | null;
+  upload_time_ms: integer;
+  replication_status: "local" | "pending" | "replicated" | "failed";
+  shards_replicated: integer;
+  total_shards: integer;
+};
+
 type LlmUnloaded = { model_id: string; status: "unloaded"; memory_freed_mb: integer };
 
 type LlmLora = {

@@ -187,6 +187,11 @@ impl Stored {
 }
 
 impl Library {
+    /// True if an object store keeps every model, too.
+    pub fn replicates(&self) -> bool {
+        self.stored.is_some()
+    }
+
     /// Places of a model.
     pub fn places(&self, entry: &Entry) -> Places {
         let on_disk = self.config.folder.join(&entry.path).exists();
