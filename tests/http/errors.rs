@@ -425,3 +425,38 @@ fn keys_are_asked_for_and_never_logged() {
     assert!(!server.log().join("\n").contains("s3cret-key"), "{line}");
     server.wait_for_log(|line| line.contains("status=200") && line.contains("alice"));
 }
+
+#[test]
+fn feature_x3_images_and_recordings_are_refused_by_models_that_read_only_text() {
+    let server = Server::start(&[]);
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}});
+    let audio = json!({"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}});
+    for part in [image, audio] {
+        let content = json!([{"type": "text", "text": "What is this?"}, part]);
+        let request = with("messages", json!([{"role": "user", "content": content}]));
+        let refused = server.post(CHAT, &request);
+        let param = Some("messages[0].content[1].type");
+        error(&refused, 400, "modality_unsupported", param);
+    }
+    let image = json!({"type": "input_image", "image_url": "data:image/png;base64,aGk="});
+    let request = json!({"model": "mortise-demo", "input": [{"role": "user", "content": [image]}]});
+    let refused = server.post("/v1/responses", &request);
+    error(
+        &refused,
+        400,
+        "modality_unsupported",
+        Some("input[0].content[0].type"),
+    );
+    // Anthropic's API has one type for whatever is wrong with a request.
+    let source = json!({"type": "base64", "media_type": "image/png", "data": "aGk="});
+    let content = json!([{"type": "image", "source": source}]);
+    let request = json!({"model": "mortise-demo", "max_tokens": 5, "messages": [{"role": "user", "content": content}]});
+    let refused = server.post("/v1/messages", &request);
+    assert_eq!(refused.status(), 400, "{}", refused.text());
+    assert_eq!(refused.json()["error"]["type"], "invalid_request_error");
+    assert!(
+        refused.text().contains("reads only text"),
+        "{}",
+        refused.text()
+    );
+}

@@ -222,7 +222,7 @@ pub(crate) fn today() -> String {
     )
 }
 
-/// Refuse images and recordings: no model that is served today has an encoder for them.
+/// Refuse images and recordings: no model that is computed here has an encoder for them.
 fn check_inputs(chat: &ChatPrompt) -> Result<(), ServiceError> {
     let messages = chat.conversation.messages().iter();
     for part in messages.flat_map(|message| &message.content) {
@@ -234,9 +234,9 @@ fn check_inputs(chat: &ChatPrompt) -> Result<(), ServiceError> {
         };
         return Err(refuse(
             format!("{}.type", origin.path),
-            "unsupported_parameter",
+            "modality_unsupported",
             format!(
-                "`{}` has the type `{}`; this server's models read only text",
+                "`{}` has the type `{}`; this model reads only text",
                 origin.path, origin.kind
             ),
         ));

@@ -233,7 +233,7 @@ async fn images_and_recordings_are_refused_under_the_name_of_the_caller() {
                 message,
             }) => {
                 assert_eq!(param.as_deref(), Some("messages[0].content[1].type"));
-                assert_eq!(code, "unsupported_parameter");
+                assert_eq!(code, "modality_unsupported");
                 assert!(message.contains(kind), "{message}");
             }
             other => panic!("{other:?}"),
