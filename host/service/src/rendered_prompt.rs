@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use mortise_models::{RenderedGenerator, RenderedRequest};
+use mortise_models::{OutputFormat, RenderedGenerator, RenderedRequest};
+use mortise_plugin::GrammarSource;
 
 use crate::check::Request;
 use crate::conversation_prompt::{check_consent, check_elsewhere, format, sampling};
@@ -10,6 +11,7 @@ use crate::error::ServiceError;
 use crate::plugins::RequestId;
 use crate::prepare::{Prepared, PromptModel, prompt_param};
 use crate::refusal::invalid;
+use crate::request::{ContentConstraint, Written};
 
 /// A model that runs elsewhere, whose conversations are rendered and parsed here.
 pub(crate) struct RenderedModel {
@@ -79,6 +81,19 @@ pub(crate) fn max_tokens(
     Ok(asked.unwrap_or(default).min(room).min(share))
 }
 
+/// A constraint as the caller has written it in GBNF, where the parser has added nothing to it: some servers read that,
+/// and no Lark.
+fn as_written(request: &Request, source: &GrammarSource) -> OutputFormat {
+    match &request.fields().constraint {
+        Some(ContentConstraint {
+            source: asked,
+            written: Some(Written::Gbnf(grammar)),
+            ..
+        }) if asked == source => OutputFormat::Gbnf(grammar.clone()),
+        _ => format(source),
+    }
+}
+
 /// Request for the choice at `index`.
 pub(crate) fn runtime_request(
     request: &Request,
@@ -93,7 +108,10 @@ pub(crate) fn runtime_request(
         request_id: request_id.to_string(),
         prompt: prepared.ids.clone(),
         keep_special: prepared.keep_special,
-        format: prepared.constraint.as_ref().map(format),
+        format: prepared
+            .constraint
+            .as_ref()
+            .map(|source| as_written(request, source)),
         max_tokens,
         stop: stops.cloned().collect(),
         sampling: sampling(fields, index),

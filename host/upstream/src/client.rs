@@ -26,9 +26,10 @@ use tower_service::Service;
 
 use crate::limits::{MAX_HEAD_BYTES, MAX_HEADERS, MAX_IDLE_CONNECTIONS};
 
-/// Idle connections end before the upstream ends them: uvicorn, which serves vLLM and SGLang, waits for
-/// five seconds.
-const IDLE: Duration = Duration::from_secs(4);
+/// Idle connections end before the upstream ends them: uvicorn, which serves vLLM and SGLang, and llama-server wait for
+/// five seconds. A request on a connection that is being ended would fail, and either machine may stand still for some
+/// of that time.
+const IDLE: Duration = Duration::from_secs(2);
 /// Pings find out that the other end of an HTTP/2 connection is gone.
 const PING_EVERY: Duration = Duration::from_secs(15);
 

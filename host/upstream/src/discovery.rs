@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use mortise_models::{UpstreamApi, UpstreamConfig};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::client::{Client, ClientError, beginning_of};
@@ -44,6 +45,19 @@ struct Listed {
     id: String,
     owned_by: Option<String>,
     max_model_len: Option<usize>,
+    /// Where a llama-server has its `n_ctx`.
+    #[serde(default)]
+    meta: Value,
+}
+
+impl Listed {
+    /// Tokens of a prompt and its answer, if the server tells.
+    fn context_length(&self) -> Option<usize> {
+        let tokens = || self.meta["n_ctx"].as_u64()?.try_into().ok();
+        self.max_model_len
+            .or_else(tokens)
+            .filter(|tokens| *tokens > 0)
+    }
 }
 
 /// A configuration for each model that the first of the upstreams lists. What serves it is told by
@@ -93,7 +107,7 @@ pub async fn discover(
     let list = read_list(&body).map_err(no_list)?;
     let of = |listed: Listed| UpstreamConfig {
         api: api.unwrap_or_else(|| api_of(listed.owned_by.as_deref())),
-        context_length: listed.max_model_len.or(config.context_length),
+        context_length: listed.context_length().or(config.context_length),
         model: listed.id,
         ..config.clone()
     };
@@ -136,5 +150,21 @@ fn api_of(owner: Option<&str>) -> UpstreamApi {
         Some("llamacpp") => UpstreamApi::LlamaServer,
         Some("mortise") => UpstreamApi::Mortise,
         _ => UpstreamApi::Openai,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_are_found_where_servers_have_them() {
+        let list = br#"{"data": [
+            {"id": "a", "max_model_len": 100}, {"id": "b", "meta": {"n_ctx": 200, "n_ctx_train": 300}},
+            {"id": "c", "meta": "none"}, {"id": "d", "meta": {"n_ctx": 0}}, {"id": "e"}
+        ]}"#;
+        let list = read_list(list).expect("a list");
+        let contexts: Vec<_> = list.iter().map(Listed::context_length).collect();
+        assert_eq!(contexts, [Some(100), Some(200), None, None, None]);
     }
 }
