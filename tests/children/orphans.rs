@@ -1,9 +1,10 @@
 //! Orphans: none survives the server, however it ends.
 
 use mortise_test_support as support;
+use support::client::Request;
 use support::until;
 
-use super::{Parent, Script, lives, said};
+use super::{Parent, Script, asked, code, lives, said};
 
 const FORKS: [&str; 4] = ["--pid", "FOLDER/pid", "--fork", "FOLDER/worker"];
 
@@ -35,6 +36,26 @@ fn feature_c14_processes_are_ended_before_a_server_that_is_stopped() {
     parent.server.signal("TERM");
     assert!(parent.server.wait().success());
     assert!(!all.iter().any(|pid| lives(*pid)), "{all:?}");
+}
+
+#[test]
+fn feature_c14_a_process_that_is_not_ready_yet_is_ended_with_its_server() {
+    let never = ["--pid", "FOLDER/pid", "--never", "1"];
+    let drain = "[server]\ndrain_seconds = 1\n";
+    let Some(mut parent) = Parent::start(&[Script::new("child", &never)], drain) else {
+        return;
+    };
+    let body = asked("child", "Hi");
+    let waits = Request::post("/v1/chat/completions", &body).begin(parent.server.address());
+    let pid = parent.number("pid");
+    assert_eq!(parent.state("child"), "loading");
+    // It is about to be loaded: an unload comes too early.
+    let refused = parent.act("child", "unload");
+    assert_eq!(code(&refused), (409, "model_loading".to_owned()));
+    parent.server.signal("TERM");
+    assert_eq!(waits.response().status(), 503);
+    assert!(parent.server.wait().success());
+    until("the process is gone", || !lives(pid));
 }
 
 #[test]

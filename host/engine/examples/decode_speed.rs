@@ -4,14 +4,17 @@
 //! cargo run --release -p mortise-engine --example decode_speed -- [SEQUENCES] [THREADS] [f32|bf16|q8_0] [ADAPTERS]
 //! ```
 //!
-//! Sequences take turns with so many LoRA adapters of rank 16 that adapt every matrix; without any, none is applied.
+//! Sequences take turns with so many LoRA adapters of rank 16 that adapt every matrix; without any, none is applied. With
+//! two and more, requests one after another are timed as well: with the adapter of the one before, and with another.
 //! The model has about 7 million parameters: the size of the demo model. Speed does not depend on
 //! the values of weights.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_engine::{Engine, EngineConfig, SamplingParams, SequenceRequest, Share, TokenEvent};
+use mortise_engine::{
+    Engine, EngineConfig, EngineHandle, SamplingParams, SequenceRequest, Share, TokenEvent,
+};
 use mortise_model::{Adapter, Model, ModelFolder, WeightPrecision};
 
 const PROMPT_TOKENS: usize = 64;
@@ -132,6 +135,51 @@ fn load_adapters(model: &Model, count: usize) -> Vec<Arc<Adapter>> {
     (0..count).map(load).map(Arc::new).collect()
 }
 
+/// Requests of one block, and blocks of each kind.
+const SWITCHES: (usize, usize) = (40, 20);
+
+/// Time to the first token of requests one after another, whose adapters these are in turn.
+fn first_tokens(engine: &EngineHandle, adapters: &[Arc<Adapter>], seed: &mut u32) -> Vec<f64> {
+    let one = |number: usize| {
+        *seed += 1;
+        let request = SequenceRequest {
+            adapter: Some(Arc::clone(&adapters[number % adapters.len()])),
+            max_tokens: 1,
+            ..request(*seed)
+        };
+        let begun = Instant::now();
+        let mut stream = engine.submit(request).expect("the queue has room");
+        while let Some(event) = stream.blocking_next() {
+            if matches!(event, TokenEvent::Token(_)) {
+                return begun.elapsed().as_secs_f64() * 1e3;
+            }
+        }
+        panic!("no token")
+    };
+    (0..SWITCHES.0).map(one).collect()
+}
+
+/// What it costs to go from one adapter to another.
+fn switch_cost(engine: &EngineHandle, adapters: &[Arc<Adapter>]) {
+    let (mut same, mut other, mut seed) = (Vec::new(), Vec::new(), 1000);
+    // By turns, so that what else the machine does is in both.
+    for _ in 0..SWITCHES.1 {
+        same.extend(first_tokens(engine, &adapters[..1], &mut seed));
+        other.extend(first_tokens(engine, adapters, &mut seed));
+    }
+    let median = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let (same, other) = (median(&mut same), median(&mut other));
+    println!(
+        "first token of a prompt of {PROMPT_TOKENS} tokens, median of {}: {same:.2} ms with the adapter of the request \
+         before, {other:.2} ms with another one: a switch costs {:.2} ms",
+        SWITCHES.0 * SWITCHES.1,
+        other - same
+    );
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: usize| {
@@ -196,4 +244,7 @@ fn main() {
         (load.decode_tokens - sequences as u64) as f64 / (end - first).as_secs_f64(),
         load.steps
     );
+    if loaded.len() > 1 {
+        switch_cost(&engine, &loaded);
+    }
 }
