@@ -255,6 +255,7 @@ fn openai_calls() -> Vec<Call> {
         call("renderChat").with(chat("Hi", json!({}))),
         call("parseText").with(json!({"model": "scripted", "text": "Hi", "tools": tools})),
         call("countResponseTokens").with(json!({"model": "scripted", "input": "Hi"})),
+        call("renderResponse").with(json!({"model": "scripted", "input": "Hi"})),
         call("compactResponse").with(json!({"model": "scripted", "input": "Hi"})),
         call("listModels"),
         call("listModelsUnversioned"),

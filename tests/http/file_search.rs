@@ -87,6 +87,47 @@ fn feature_e31_an_answer_cites_the_files_that_it_is_from() {
 }
 
 #[test]
+fn feature_e31_the_prompt_is_rendered_with_what_was_found() {
+    let server = saying(SCRIPT, "");
+    let (store, _) = clauses(&server);
+    let render = |body: &Value| server.post("/v1/responses/render", body).ok();
+    let before = render(&asking(&store));
+    let prompt = |rendered: &Value| rendered["prompt"].as_str().expect("a prompt").to_owned();
+    assert!(
+        !prompt(&before).contains("Passages of documents"),
+        "{before}"
+    );
+    let body = with(
+        asking(&store),
+        "include",
+        json!(["file_search_call.results"]),
+    );
+    let answer = server.post(RESPONSES, &body).ok();
+    let input = json!([{"role": "user", "content": "the question"}, answer["output"][0]]);
+    let behind = render(&with(body, "input", input));
+    let text = prompt(&behind);
+    assert!(
+        text.contains("Passages of documents") && text.contains("zebra"),
+        "{text}"
+    );
+    // They are the prompts of the two rounds of the answer, to the token.
+    let count = |rendered: &Value| rendered["count"].as_u64().expect("a count");
+    assert_eq!(
+        answer["usage"]["input_tokens"].as_u64(),
+        Some(count(&before) + count(&behind))
+    );
+    let tokens = behind["prompt_token_strs"].as_array().expect("tokens");
+    assert_eq!(tokens.len() as u64, count(&behind));
+    // Nothing is kept, and nobody else may render with the caller's documents.
+    let absent = with(
+        asking(&store),
+        "tools",
+        json!([{"type": "file_search", "vector_store_ids": ["vs_absent"]}]),
+    );
+    assert_eq!(server.post("/v1/responses/render", &absent).status(), 404);
+}
+
+#[test]
 fn feature_e31_the_stream_tells_of_the_search_and_of_the_citations() {
     let server = saying(SCRIPT, "");
     let (store, _) = clauses(&server);

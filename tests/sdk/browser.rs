@@ -288,13 +288,8 @@ fn many() -> String {
     models.collect()
 }
 
-/// A measurement, which prints its figures: `-- --ignored figures_of_the_pages --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn figures_of_the_pages() {
-    if !ready() {
-        return;
-    }
+/// Models that answer with 10,000 tokens as fast as they can.
+fn long() -> Server {
     let files = model::byte_level();
     let fast = |name: &str, script: &str| {
         format!(
@@ -302,16 +297,38 @@ fn figures_of_the_pages() {
         )
     };
     let markdown = "- **one** `two` [three](https://example.com/) four\\n- five\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n";
-    let answers = Server::configured(
-        &[
-            fast("text", "default = \"And so on. \"\nrepeat = 1000"),
-            fast(
-                "markdown",
-                &format!("default = \"{markdown}\"\nrepeat = 110"),
-            ),
-        ]
-        .concat(),
-    );
+    let models = [
+        fast(
+            "text",
+            "default = \"And so on. And so on.\\n\\n\"\nrepeat = 450",
+        ),
+        fast(
+            "markdown",
+            &format!("default = \"{markdown}\"\nrepeat = 112"),
+        ),
+    ];
+    Server::configured(&models.concat())
+}
+
+#[test]
+fn feature_z12_long_answers_are_little_work_in_a_browser() {
+    if ready() {
+        let answers = long();
+        drive(
+            "playground-long",
+            &[("MORTISE_SCRIPTED_URL", &answers.url("/"))],
+        );
+    }
+}
+
+/// A measurement, which prints its figures: `-- --ignored figures_of_the_pages --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn figures_of_the_pages() {
+    if !ready() {
+        return;
+    }
+    let answers = long();
     drive_managed(
         "figures",
         &[("MORTISE_SCRIPTED_URL", &answers.url("/"))],
@@ -333,6 +350,13 @@ fn feature_z13_operators_change_plugins_in_a_browser() {
 fn feature_z13_operators_see_what_changes_elsewhere_in_a_browser() {
     if ready() {
         drive_managed("admin-live", &[], FARAWAY, &[]);
+    }
+}
+
+#[test]
+fn feature_z13_operators_see_the_memory_of_gpus_in_a_browser() {
+    if ready() {
+        drive_admin("admin-gpu", &[]);
     }
 }
 

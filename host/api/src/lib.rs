@@ -47,6 +47,7 @@ mod state;
 mod stored;
 mod stream;
 mod sunset;
+mod template_use;
 mod unsupported;
 
 pub use collections::{

@@ -26,7 +26,10 @@ const keys = new Keys();
 const views = { overview, models, aliases: new Aliases(names), adapters: new Adapters(names), requests, plugins, collections: new Collections(), keys, audit };
 
 const heard = {
-  "model.state": (data) => models.state(data),
+  "model.state": (data) => {
+    models.state(data);
+    overview.modelsChanged.soon();
+  },
   "model.progress": (data) => models.progress(data),
   "model.circuit": (data) => models.circuit(data),
   "model.pull": (data) => models.pull(data),

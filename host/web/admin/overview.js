@@ -1,10 +1,15 @@
 // Graphs of the whole server, its loaded models, and tenants with requests.
 
-import { byId } from "./dom.js";
+import { byId, notify, paused } from "./dom.js";
+import { get } from "./api.js";
 import { Chart, NamedChart } from "./charts.js";
-import { duration, number, Table } from "./parts.js";
+import { bytes, duration, number, Table } from "./parts.js";
 
 const count = (value) => number(value);
+const memory = (mib) => (mib === null ? "–" : bytes(mib * 1024 * 1024));
+
+/** Pause after the last change of a model before memory is read again, in milliseconds. */
+const SETTLED = 500;
 
 export class Overview {
   #tokens = new Chart("Tokens a second", ["tokens"], count);
@@ -38,16 +43,75 @@ export class Overview {
     ({ tenant }) => `${tenant}`,
     "No request is being answered.",
   );
+  #queues = new Table(
+    "overview-queues",
+    "Queues by tenant",
+    [
+      { title: "Model", text: ({ model }) => model },
+      { title: "Tenant", text: ({ account }) => account ?? "(none)" },
+      { title: "Weight", class: "number", text: ({ weight }) => number(weight) },
+      { title: "Entitled", class: "number", text: ({ entitled }) => number(entitled) },
+      { title: "Running", class: "number", text: ({ running }) => number(running) },
+      { title: "Waiting", class: "number", text: ({ waiting }) => number(waiting) },
+      { title: "Preempted", class: "number", text: ({ preempted }) => number(preempted) },
+      { title: "Tokens so far", class: "number", text: ({ computed_tokens: tokens }) => number(tokens) },
+      { title: "Mean wait", class: "number", text: ({ waited_ms_mean: mean }) => duration(mean ?? NaN) },
+    ],
+    ({ model, account }) => JSON.stringify([model, account]),
+    "No loaded model has had a request.",
+  );
+  #gpus = new Table(
+    "overview-gpus",
+    "Memory of GPUs",
+    [
+      { title: "GPU", text: ({ index, name }) => `${index}: ${name}` },
+      { title: "Used", class: "number", text: ({ used_mib: used }) => memory(used) },
+      { title: "Of", class: "number", text: ({ total_mib: total }) => memory(total) },
+    ],
+    ({ index }) => `${index}`,
+    "There is no GPU.",
+  );
   #before;
+  #queued;
+  /** A model has come or gone, and its memory with it. */
+  modelsChanged = paused(() => this.#readGpus().catch((error) => notify(error.message, "error")), SETTLED);
+  #reading = false;
 
   constructor() {
     const charts = [this.#tokens, this.#first, this.#queue, this.#waiting, this.#kv, this.#requests, this.#failed];
     byId("charts").replaceChildren(...charts.map((chart) => chart.element));
   }
 
+  async shown() {
+    this.#queued = undefined;
+    await Promise.all([this.#readQueues(), this.#readGpus()]);
+  }
+
   /** The stream of events begins anew, so there is nothing to compare with. */
   connected() {
     this.#before = undefined;
+  }
+
+  async #readQueues() {
+    const { data } = await get("v1/admin/queues");
+    this.#queues.set(data.flatMap(({ model, tenants }) => tenants.map((tenant) => ({ ...tenant, model }))));
+  }
+
+  /** Memory of GPUs as it is now, or why there is none. */
+  async #readGpus() {
+    if (byId("view-overview").hidden) return;
+    const { gpus, error } = await get("v1/admin/gpu-memory");
+    this.#gpus.set(gpus);
+    byId("gpus-why").textContent = error ?? "";
+  }
+
+  /** Queues have changed where requests have begun, waited or ended since they were read. */
+  async #queuesNow(now) {
+    const seen = JSON.stringify([now.requests_ended, now.tenants]);
+    if (seen === this.#queued || this.#reading || byId("view-overview").hidden) return;
+    [this.#queued, this.#reading] = [seen, true];
+    await this.#readQueues().catch((error) => notify(error.message, "error"));
+    this.#reading = false;
   }
 
   numbers(now) {
@@ -71,5 +135,6 @@ export class Overview {
     this.#kv.push(total ? sum("kv_blocks_used") / total : null);
     this.#models.set(now.models);
     this.#tenants.set(now.tenants);
+    this.#queuesNow(now);
   }
 }

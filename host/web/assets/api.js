@@ -57,6 +57,11 @@ export async function rendered(body) {
   return (await send("v1/chat/completions/render", body)).json();
 }
 
+/** The prompt of a response that searches, which is not answered: each token with its text. */
+export async function renderedResponse(body) {
+  return (await send("v1/responses/render", body)).json();
+}
+
 /** Tokens of a text or of a conversation, each with its text. */
 export async function tokenized(body) {
   return (await send("tokenize", { ...body, return_token_strs: true })).json();

@@ -3,7 +3,7 @@
 import { announce, eachFrame, el } from "./dom.js";
 import { AnswerView, userView } from "./messages.js";
 import { storesOf } from "./documents.js";
-import { fill, newAnswer, requestOf, searchIn } from "./turns.js";
+import { fill, newAnswer, requestOf, searchBehind, searchIn } from "./turns.js";
 
 /** Distance from the end, in pixels, within which the end is followed. */
 const NEAR = 80;
@@ -89,11 +89,13 @@ export class Column {
 
   /** Show the prompt of an answer, by the model and the settings that it was asked with. */
   #inspect(at) {
-    const { asked } = this.thread.messages[at];
+    const answer = this.thread.messages[at];
+    const { asked } = answer;
     const { model, settings } = asked ?? { model: this.thread.model, settings: this.#hooks.settings() };
     try {
-      const request = requestOf({ model, messages: this.thread.messages.slice(0, at) }, settings);
-      this.#hooks.inspect(request, { searches: storesOf(settings).length > 0, unknown: !asked });
+      const before = this.thread.messages.slice(0, at);
+      const search = searchBehind(storesOf(settings), before, answer);
+      this.#hooks.inspect(requestOf({ model, messages: before }, settings), { search, unknown: !asked });
     } catch (error) {
       this.#hooks.failed(error.message);
     }

@@ -1,27 +1,35 @@
 // What the model saw: the prompt that the chat template made of a conversation, token by token.
 
-import { rendered, tokenized } from "./api.js";
+import { rendered, renderedResponse, tokenized } from "./api.js";
 import { byId, el } from "./dom.js";
+import { renderOf } from "./responses.js";
 
 /** Kinds of control tokens that are looked up. */
 const CANDIDATES = 48;
 
+/** Prompt and tokens of a request, as the route renders it that answers it. */
+async function both(request, search) {
+  if (!search) return Promise.all([rendered(request), tokenized(request)]);
+  const prompt = await renderedResponse(renderOf(request, search));
+  return [prompt, { tokens: prompt.prompt_token_ids, token_strs: prompt.prompt_token_strs }];
+}
+
 /**
- * Show the prompt of a request. The server adds to it where it searches in documents (`searches`). `unknown` is true where nothing was kept of what
- * an answer was asked with.
+ * Show the prompt of a request, which searches in documents where `search` is given: the declared tool is in it, and what searches have found. `unknown`
+ * is true where nothing was kept of what an answer was asked with.
  */
-export async function inspect(request, { searches = false, unknown = false } = {}) {
+export async function inspect(request, { search, unknown = false } = {}) {
   const dialog = byId("inspect");
   const body = byId("inspect-body");
   body.replaceChildren(el("p", {}, "Rendering…"));
   byId("inspect-model").textContent = request.model;
   dialog.showModal();
   try {
-    const [prompt, tokens] = await Promise.all([rendered(request), tokenized(request)]);
+    const [prompt, tokens] = await both(request, search);
     const special = await specials(request.model, tokens);
     const hints = [
       unknown && "The model and the settings of this answer were not kept: this is the prompt by the present ones.",
-      searches && "The tool that searches in documents and what it found come from the server, and are not shown here.",
+      search && "With the tool that searches in documents, and the passages that searches found.",
     ];
     const told = hints.filter(Boolean).map((hint) => el("p", { class: "hint" }, hint));
     body.replaceChildren(facts(prompt), ...told, view(tokens, special));

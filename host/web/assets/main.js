@@ -8,6 +8,7 @@ import { addDocuments, listStores, storesOf } from "./documents.js";
 import { byId, download, el, iconButton, notify, paused } from "./dom.js";
 import { inspect } from "./inspect.js";
 import { showSettings, watchKey, watchSettings } from "./settings.js";
+import { searchIn } from "./turns.js";
 
 const NARROW = matchMedia("(max-width: 60rem)");
 const SUGGESTIONS = ["What is mortise?", "What is 27 + 48?", "My name is Ada. What is my name?"];
@@ -216,9 +217,13 @@ function look() {
   try {
     const request = columns[0].request();
     if (pending.files.length) throw new Error("Send the files first: then the eye below the answer shows what the model saw.");
-    if (typed) request.messages.push({ role: "user", content: typed });
+    const messages = [...columns[0].thread.messages];
+    if (typed) {
+      request.messages.push({ role: "user", content: typed });
+      messages.push({ role: "user", content: typed, files: [] });
+    }
     if (!request.messages.length) throw new Error("There is no message yet.");
-    inspect(request, { searches: storesOf(chat.settings).length > 0 });
+    inspect(request, { search: searchIn(storesOf(chat.settings), messages) });
   } catch (error) {
     notify(error.message, "error");
   }

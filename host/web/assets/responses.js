@@ -52,6 +52,9 @@ function bodyOf(chat, stores, messages) {
   };
 }
 
+/** The request by which the prompt of an answer that searches is rendered. */
+export const renderOf = (chat, { stores, messages }) => ({ ...bodyOf(chat, stores, messages), stream: false });
+
 const chunk = (delta, more = {}) => ({ choices: [{ delta, ...more }] });
 
 /** The end of a response: why it ended, and what it took. */

@@ -110,6 +110,13 @@ export function requestOf({ model, messages }, settings) {
 /** What an answer searches in, beside its request: collections, and the messages with their searches. */
 export const searchIn = (stores, messages) => (stores.length ? { stores, messages: messages.filter(says) } : undefined);
 
+/** The same for the prompt by which an answer was given: with what its own searches had found by then. */
+export function searchBehind(stores, messages, answer) {
+  const search = searchIn(stores, messages);
+  if (search && answer?.searches.length) search.messages.push({ ...answer, content: "", calls: [] });
+  return search;
+}
+
 /** An empty answer, with what it is asked with. */
 export const newAnswer = (model, settings) => ({
   role: "assistant",

@@ -141,6 +141,15 @@ test("documents are added, searched and cited", async () => {
   assert.ok(CLAUSES.slice(Number(start), Number(end)).includes(passage.trim()), `${start} ${end}: ${passage}`);
   assert.match(await answer.locator(".numbers").innerText(), /\d+ .* tokens/);
   await accessible(page, "an answer with sources");
+  // The prompt behind the answer has the declared tool and the passages that were found.
+  await answer.getByRole("button", { name: "What the model saw" }).click();
+  const seen = page.locator("#inspect-body .prompt");
+  await seen.waitFor();
+  const prompt = await seen.innerText();
+  for (const part of ["file_search", "Passages of documents", "ends the zebra agreement after a year"]) assert.ok(prompt.includes(part), `${part}: ${prompt}`);
+  assert.match(await page.locator("#inspect-body .facts").innerText(), /tokens of .* rendered by/);
+  await accessible(page, "the prompt behind an answer with sources");
+  await page.keyboard.press("Escape");
   await picture(page, "documents");
   // The next question has the search in it, and all of it is there after a reload.
   await page.fill("#prompt", "And who are the parties?");

@@ -8,7 +8,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, json_response};
-use mortise_service::{EncodedPrompt, Request, TemplateUse};
+use mortise_service::{EncodedPrompt, Request};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -20,6 +20,7 @@ use crate::ignored::add_headers;
 use crate::problem::problem_of;
 use crate::receive::{Received, encode_prompt, wait_limits};
 use crate::state::ApiState;
+use crate::template_use;
 use crate::unsupported::Unsupported;
 
 /// Fields beside those of a chat request.
@@ -242,17 +243,7 @@ pub(super) async fn render(
         "count": prompt.ids.len(),
         "max_model_len": prompt.context_length,
         "stop": prompt.stop,
-        "template": prompt.template.as_ref().map(template),
+        "template": prompt.template.as_ref().map(template_use::shown),
     });
     Ok(answer(&body, &prompt, &ignored))
-}
-
-/// The chat template that rendered a prompt, and its time; an extension.
-fn template(of: &TemplateUse) -> Value {
-    let component = of.component.as_ref();
-    json!({
-        "plugin": component.map(|component| &component.name),
-        "version": component.map(|component| &component.version),
-        "microseconds": u64::try_from(of.time.as_micros()).unwrap_or(u64::MAX),
-    })
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     CANCEL, COMPACT, CONVERSATION, CONVERSATION_ITEM, CONVERSATION_ITEMS, CONVERSATIONS,
-    INPUT_ITEMS, INPUT_TOKENS, RESPONSE, RESPONSES, compact as compaction, request,
+    INPUT_ITEMS, INPUT_TOKENS, RENDER, RESPONSE, RESPONSES, compact as compaction, request,
 };
 use crate::contract::{members, metadata, once, paged};
 use crate::limits::MAX_ADDED_ITEMS;
@@ -52,6 +52,14 @@ pub(super) fn input_tokens(mode: Unsupported) -> Operation {
     once(operation.refuses(CALLER).refuses(MODEL).refuses(STORE))
         .takes("ResponseRequest", request::contract_fields(mode).schema())
         .answers(200, "ResponseTokens")
+}
+
+pub(super) fn render(mode: Unsupported) -> Operation {
+    let summary = "The prompt of a request, which is not answered.";
+    let operation = Operation::post(RENDER, "renderResponse", summary);
+    once(operation.refuses(CALLER).refuses(MODEL).refuses(STORE))
+        .takes("ResponseRequest", request::contract_fields(mode).schema())
+        .answers(200, "ResponsePrompt")
 }
 
 pub(super) fn compact(mode: Unsupported) -> Operation {

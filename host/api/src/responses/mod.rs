@@ -57,6 +57,7 @@ const RESPONSE: &str = "/v1/responses/{id}";
 const CANCEL: &str = "/v1/responses/{id}/cancel";
 const COMPACT: &str = "/v1/responses/compact";
 const INPUT_TOKENS: &str = "/v1/responses/input_tokens";
+const RENDER: &str = "/v1/responses/render";
 const INPUT_ITEMS: &str = "/v1/responses/{id}/input_items";
 const CONVERSATIONS: &str = "/v1/conversations";
 const CONVERSATION: &str = "/v1/conversations/{id}";
@@ -79,6 +80,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
             RESPONSES,
             COMPACT,
             INPUT_TOKENS,
+            RENDER,
             RESPONSE,
             CONVERSATIONS,
             CONVERSATION,
@@ -93,6 +95,7 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
         .on(contract::connect(), connect)
         .on(contract::compact(mode), compact::compact)
         .on(contract::input_tokens(mode), count::input_tokens)
+        .on(contract::render(mode), count::render)
         .on(contract::retrieve(), retrieve::retrieve)
         .on(contract::delete(), retrieve::delete)
         .on(contract::cancel(), retrieve::cancel)

@@ -164,6 +164,20 @@ type CompactedResponse = {
   usage: ResponseUsage;
 };
 
+/** The prompt of a request, token by token; an extension. */
+type ResponsePrompt = {
+  object: "response.prompt";
+  model: string;
+  prompt: string;
+  prompt_token_ids: integer[];
+  prompt_token_strs: string[];
+  count: integer;
+  max_model_len: integer | null;
+  stop: string[];
+  /** The component that rendered it, with its time. */
+  template: { plugin: string | null; version: string | null; microseconds: integer } | null;
+};
+
 type ResponseTokens = { object: "response.input_tokens"; input_tokens: integer };
 
 type DeletedResponse = { id: string; object: "response"; deleted: true };
