@@ -9,10 +9,12 @@ mod book;
 mod browser;
 mod chart;
 mod contract;
+mod debian;
 mod object_store;
 mod own_node;
 mod own_suites;
 mod packages;
+mod release;
 mod terminal;
 
 use std::path::{Path, PathBuf};

@@ -13,19 +13,19 @@ use crate::support::{Server, binary, example, have, skipped_because};
 /// What systemd makes of the service's rights, from 0 to 10.
 const EXPOSURE_MAX: f64 = 2.0;
 
-fn packaging() -> PathBuf {
+pub(crate) fn packaging() -> PathBuf {
     example::root().join("packaging")
 }
 
 /// The file in a folder whose name ends like this.
-fn ending(folder: &Path, end: &str) -> PathBuf {
+pub(crate) fn ending(folder: &Path, end: &str) -> PathBuf {
     let entries = std::fs::read_dir(folder).expect("a folder");
     let mut paths = entries.map(|entry| entry.expect("an entry").path());
     let found = paths.find(|path| path.to_string_lossy().ends_with(end));
     found.unwrap_or_else(|| panic!("{} has no *{end}", folder.display()))
 }
 
-fn answers(program: &Path, arguments: &[&str]) {
+pub(crate) fn answers(program: &Path, arguments: &[&str]) {
     let server = Server::of(program, arguments);
     let asked = json!({"messages": [{"role": "user", "content": "What is mortise?"}]});
     let answer = server.post("/v1/chat/completions", &asked).ok();
@@ -123,6 +123,7 @@ fn what_is_handed_out_serves() {
         .current_dir(&made));
     list_is_right(&made);
     debian_package_serves(&made, work.path());
+    crate::debian::package_is_installed_and_purged(&ending(&made, ".deb"));
     wheel_serves(&made, work.path());
     // What the container file copies is there.
     let file = std::fs::read_to_string(packaging().join("Containerfile")).expect("the file");
