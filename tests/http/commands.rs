@@ -10,7 +10,7 @@ use crate::answers::CHAT;
 use crate::support::{Server, binary};
 
 /// `mortise` with arguments and standard input.
-fn mortise(arguments: &[&str], input: &str) -> Output {
+pub(crate) fn mortise(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(binary())
         .args(arguments)
         .stdin(Stdio::piped())
@@ -25,7 +25,7 @@ fn mortise(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("wait for mortise")
 }
 
-fn printed(arguments: &[&str], input: &str) -> String {
+pub(crate) fn printed(arguments: &[&str], input: &str) -> String {
     let output = mortise(arguments, input);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {errors}");

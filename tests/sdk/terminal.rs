@@ -186,6 +186,72 @@ fn feature_z12_a_server_is_watched_in_a_terminal() {
 }
 
 #[test]
+fn long_work_shows_how_far_it_is_in_a_terminal() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let home = tempfile::tempdir().expect("make a folder");
+    let sizes = [
+        "--prompt",
+        "8",
+        "--generate",
+        "8",
+        "--streams",
+        "1,2",
+        "--repeat",
+        "2",
+    ];
+    let bench = [&["bench"][..], &sizes].concat();
+    // 2 runs of each of 2 numbers of streams and of 4 other measurements, and one that counts for nothing.
+    let text = shown(&typed(
+        &[see("/13"), see("again")],
+        &bench,
+        home.path(),
+        &[],
+    ));
+    assert!(text.contains("prefill, 8 tokens"), "{text:?}");
+    let piped = Command::new(binary())
+        .args(&bench)
+        .output()
+        .expect("start mortise");
+    assert!(
+        piped.status.success() && piped.stderr.is_empty(),
+        "{piped:?}"
+    );
+
+    // A model that is sent, and one that is loaded.
+    let library = tempfile::tempdir().expect("make a folder");
+    let key = "an admin key of the tests";
+    let config = format!(
+        "[admin]\nport = 0\nkey = {key:?}\n[library]\nfolder = {:?}\nmin_free_mib = 0\n",
+        library.path()
+    );
+    let server = Server::configured(&config);
+    let line = server.wait_for_log(|line| line.contains("admin side on http://"));
+    let (_, address) = line.split_once("admin side on ").expect("an address");
+    let admin = &address[..address.find(['"', ' ']).unwrap_or(address.len())];
+    let place = ["--admin-url", admin, "--admin-key-env", "THE_KEY"];
+    let model = crate::support::example::root().join("examples/demo-model/model");
+    let model = model.to_str().expect("UTF-8");
+    let variables = [("THE_KEY", key)];
+    let upload = [&["models", "upload", model, "--name", "sent"][..], &place].concat();
+    let text = shown(&typed(
+        &[see("MiB"), see("sent is there")],
+        &upload,
+        home.path(),
+        &variables,
+    ));
+    assert!(text.contains("sent  "), "{text:?}");
+    let load = [&["models", "load", "sent"][..], &place].concat();
+    shown(&typed(
+        &[see("sent  "), see("sent is loaded")],
+        &load,
+        home.path(),
+        &variables,
+    ));
+}
+
+#[test]
 fn feature_z12_a_table_fits_a_small_terminal() {
     if !have(&["python3"]) {
         return;

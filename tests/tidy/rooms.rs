@@ -27,7 +27,7 @@ const FOR_TESTS: &[(&str, &[&str])] = &[
         "host/engine",
         &["mortise-cuda", "mortise-cuda-emulator", "serde_json"],
     ),
-    ("host/cli", &["toml"]),
+    ("host/cli", &["mortise-plugin-sdk", "toml"]),
     ("host/model", &["mortise-cuda-emulator"]),
     (
         "kernels/cuda",

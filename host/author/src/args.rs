@@ -145,6 +145,9 @@ pub struct PluginCheckArgs {
     /// Hugging Face model folder or a GGUF file
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
     pub like_model: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "like_model")]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -175,6 +178,9 @@ pub struct PluginNewArgs {
     /// What it is written in
     #[arg(long, default_value = "rust")]
     pub lang: Language,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Language of a new plugin.
@@ -254,6 +260,9 @@ pub struct PluginDevArgs {
     /// Build, test and load once, and end
     #[arg(long)]
     pub once: bool,
+    /// Print JSON, one object an event
+    #[arg(long, conflicts_with_all = ["server", "log"])]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -263,6 +272,9 @@ pub struct PluginConformanceArgs {
     /// The command of another host, which answers one question; without it this one is held to the kit
     #[arg(long, value_name = "COMMAND", requires = "kit")]
     pub host: Option<String>,
+    /// Print JSON; an answer to one question is JSON in any case
+    #[arg(long, requires = "kit")]
+    pub json: bool,
 }
 
 const KINDS: [(&str, &str); 7] = [

@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 use crate::abuse::abuse;
 use crate::args::{PluginCheckArgs, PluginFileArgs, PluginTestArgs};
 use crate::like::like_model;
+use crate::outcomes::Outcomes;
 use crate::plugin::LoadPlugin as _;
 use mortise_harness::print;
-use mortise_harness::{Budget, Case, PluginUnderTest, carried, checked, shortened};
+use mortise_harness::{Budget, Case, PluginUnderTest, carried, checked};
 
 /// Default folder of golden cases.
 const DEFAULT_FOLDER: &str = "cases";
@@ -65,7 +66,7 @@ pub(crate) fn read_cases(
 /// A line for each case and one for abuse of each kind, and a failure if any failed.
 /// With `--like-model` also a line for each conversation of the corpus.
 pub(crate) fn test(args: &PluginCheckArgs) -> anyhow::Result<()> {
-    let cases = check(&args.test);
+    let cases = check(&args.test, args.json);
     let Some(model) = &args.like_model else {
         return cases;
     };
@@ -78,21 +79,13 @@ pub(crate) fn test(args: &PluginCheckArgs) -> anyhow::Result<()> {
     cases.and(like)
 }
 
-fn check(args: &PluginTestArgs) -> anyhow::Result<()> {
+fn check(args: &PluginTestArgs, as_json: bool) -> anyhow::Result<()> {
     let subject = PluginUnderTest::load(&args.plugin)?.granted(&args.grants)?;
     let common = crate::settings_of(&args.plugin)?;
     let cases = read_cases(&subject, args.cases.as_deref())?;
-    let mut failed = 0;
-    let mut told = |name: &str, outcome: anyhow::Result<()>| match outcome {
-        Ok(()) => print(&format!("ok      {name}\n")),
-        Err(error) => {
-            failed += 1;
-            let why = shortened(format!("{error:#}"));
-            print(&format!("FAILED  {name}: {why}\n"))
-        }
-    };
+    let mut outcomes = Outcomes::new(as_json);
     for (name, case) in &cases {
-        told(name, case.run(&subject, &common, Budget::THOROUGH))?;
+        outcomes.tell(name, case.run(&subject, &common, Budget::THOROUGH))?;
     }
     for kind in subject.component.kinds() {
         // With the settings of the first of its cases that the plugin takes.
@@ -100,12 +93,13 @@ fn check(args: &PluginTestArgs) -> anyhow::Result<()> {
         let mut own = cases.iter().map(|(_, case)| case).filter(of_kind);
         if let Some(bench) = own.find_map(|case| case.harness(&subject, &common).ok()) {
             for (name, outcome) in abuse(&bench, *kind) {
-                told(&format!("abuse: {name}"), outcome)?;
+                outcomes.tell(&format!("abuse: {name}"), outcome)?;
             }
         }
     }
-    if failed > 0 {
-        bail!("what failed: {failed}");
+    match outcomes.end()? {
+        0 if as_json => Ok(()),
+        0 => print(&format!("{} cases passed\n", cases.len())),
+        failed => bail!("what failed: {failed}"),
     }
-    print(&format!("{} cases passed\n", cases.len()))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
-use mortise_harness::{PluginUnderTest, difference, print, print_json, read, shortened};
+use mortise_harness::{PluginUnderTest, difference, print, print_json, read};
 use mortise_plugin::{Kind, PluginError};
 use mortise_plugin_manager::deserialize_kind;
 use mortise_service::OfflineError;
@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::args::{PluginConformanceArgs, PluginFileArgs};
+use crate::outcomes::Outcomes;
 use crate::plugin::LoadPlugin as _;
 
 /// File of the cases in the folder of a kit.
@@ -61,24 +62,17 @@ pub(crate) fn conformance(args: &PluginConformanceArgs) -> anyhow::Result<()> {
     let cases: BTreeMap<String, KitCase> = serde_json::from_str(&text)
         .with_context(|| format!("`{}` holds no cases", path.display()))?;
     ensure!(!cases.is_empty(), "`{}` holds no cases", path.display());
-    let mut failed = 0;
+    let mut outcomes = Outcomes::new(args.json);
     // To compile a component takes longer than most of its cases.
     let mut loaded = BTreeMap::new();
     for (name, case) in &cases {
-        match check(kit, case, args.host.as_deref(), &mut loaded) {
-            Ok(()) => print(&format!("ok      {name}\n"))?,
-            Err(error) => {
-                failed += 1;
-                print(&format!(
-                    "FAILED  {name}: {}\n",
-                    shortened(format!("{error:#}"))
-                ))?;
-            }
-        }
+        let outcome = check(kit, case, args.host.as_deref(), &mut loaded);
+        outcomes.tell(name, outcome)?;
     }
-    match failed {
+    match outcomes.end()? {
+        0 if args.json => Ok(()),
         0 => print(&format!("{} cases passed\n", cases.len())),
-        _ => bail!("{failed} of {} cases failed", cases.len()),
+        failed => bail!("{failed} of {} cases failed", cases.len()),
     }
 }
 

@@ -10,6 +10,7 @@ mod cosign;
 mod dev;
 mod guest_log;
 mod like;
+mod outcomes;
 mod pack;
 mod plugin;
 mod profile;
@@ -52,7 +53,7 @@ fn perform(command: AuthorCommand, credentials: &[PathBuf]) -> anyhow::Result<()
         AuthorCommand::Test(args) => cases::test(&args),
         AuthorCommand::Bench(args) => print_json(&bench::bench(&args)?),
         AuthorCommand::Profile(args) => print_json(&profile::profile(&args)?),
-        AuthorCommand::New(args) => print(&project::make(&args)?),
+        AuthorCommand::New(args) => project::make(&args),
         AuthorCommand::Pack(args) => print_json(&pack::pack(&args)?),
         AuthorCommand::Compose(args) => print_json(&compose::compose(&args)?),
         AuthorCommand::Conformance(args) => conformance::conformance(&args),

@@ -7,6 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use mortise_harness::print_as;
+use serde_json::json;
 
 use crate::args::{Language, PluginNewArgs};
 use crate::templates::{File, JAVASCRIPT, PYTHON, SDK, TYPES, of_kind, of_language, sources};
@@ -18,8 +20,8 @@ const KIND: &str = "plugin-kind";
 /// Start of the test dependencies in the manifest of the SDK.
 const SDK_TESTS: &str = "\n[dev-dependencies]";
 
-/// Make the project; returns what to do next.
-pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
+/// Make the project, and print what to do next.
+pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<()> {
     check_name(&args.name)?;
     let folder = Path::new(&args.name);
     if folder.exists() {
@@ -34,13 +36,15 @@ pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
     for (path, text) in carried(args.lang) {
         write(&folder.join(path), text)?;
     }
-    let mut text = String::new();
-    let _ = writeln!(text, "made `{}`; next:", args.name);
-    let _ = writeln!(text, "  cd {}", args.name);
-    for step in steps(args) {
-        let _ = writeln!(text, "  {step}");
-    }
-    Ok(text)
+    let steps = [vec![format!("cd {}", args.name)], steps(args)].concat();
+    let made = json!({"folder": args.name, "kind": kind, "next": steps});
+    print_as(args.json, &made, |_| {
+        let mut text = format!("made `{}`; next:\n", args.name);
+        for step in &steps {
+            let _ = writeln!(text, "  {step}");
+        }
+        text
+    })
 }
 
 /// Files of this release that a project carries unchanged.

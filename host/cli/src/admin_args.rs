@@ -32,6 +32,9 @@ pub(crate) enum ModelsCommand {
         settings: Vec<String>,
         #[command(flatten)]
         server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Have the server pull a model from the hub, and wait until it is there
     Pull {
@@ -42,6 +45,9 @@ pub(crate) enum ModelsCommand {
         detach: bool,
         #[command(flatten)]
         server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Send a GGUF file or the files of a folder to the server, or go on with what was cut
     Upload {
@@ -55,6 +61,9 @@ pub(crate) enum ModelsCommand {
         sha256: Option<String>,
         #[command(flatten)]
         server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Remove a model that was pulled or uploaded and is not loaded, with its files
     Rm {
@@ -62,11 +71,17 @@ pub(crate) enum ModelsCommand {
         model: String,
         #[command(flatten)]
         server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Look for models again in the folders of [discovery], and list what has changed
     Rescan {
         #[command(flatten)]
         server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// List the queues of loaded models by tenant, with places, shares and waits
     Queues {
@@ -82,6 +97,9 @@ pub(crate) enum ModelsCommand {
         model: String,
         #[command(flatten)]
         server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -118,6 +136,9 @@ pub(crate) enum LorasCommand {
         scale: Option<f32>,
         #[command(flatten)]
         server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Unload an adapter, and wait until no request uses it
     Unload {
@@ -127,6 +148,9 @@ pub(crate) enum LorasCommand {
         adapter: String,
         #[command(flatten)]
         server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -139,8 +163,8 @@ pub(crate) struct Against {
     /// With --against: the environment variable that holds its key [default: the key of the files]
     #[arg(long, value_name = "VARIABLE", requires = "against")]
     pub(crate) admin_key_env: Option<String>,
-    /// With --against: print the changes as JSON
-    #[arg(long, requires = "against")]
+    /// Print JSON
+    #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) tls: AdminTls,
@@ -150,7 +174,7 @@ pub(crate) struct Against {
 #[derive(Debug, Args)]
 pub(crate) struct AdminServer {
     /// The server's configuration file, which has the address and the key
-    #[arg(long, value_name = "FILE", required_unless_present = "admin_url")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
     /// The address of the admin side instead, as http://127.0.0.1:9000
     #[arg(long, value_name = "URL", requires = "admin_key_env")]

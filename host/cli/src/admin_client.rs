@@ -10,6 +10,7 @@ use ureq::Agent;
 
 use crate::admin_args::{AdminServer, Against};
 use crate::admin_tls::{AdminTls, tls_config};
+use crate::advice::{Advise as _, Usage};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -33,13 +34,21 @@ impl AdminClient {
             (_, _, files @ [file, ..]) => {
                 let admin = Config::load(files, Overrides::default())?.admin;
                 let admin = admin.with_context(|| {
-                    format!("`{}` configures no admin side; see [admin]", file.display())
+                    format!(
+                        "`{}` configures no admin side; give it a table `[admin]` with `port` and `key_env`, and \
+                         start `mortise serve --config` with it",
+                        file.display()
+                    )
                 })?;
                 let address = std::net::SocketAddr::new(admin.host, admin.port);
                 let scheme = if admin.tls.is_some() { "https" } else { "http" };
                 (format!("{scheme}://{address}"), admin.key)
             }
-            _ => bail!("give --config, or --admin-url and --admin-key-env"),
+            _ => {
+                let missing = "no server is named: give --config with the configuration of its `mortise serve --config`, \
+                               whose table `[admin]` has address and key, or --admin-url and --admin-key-env";
+                return Err(Usage(missing.to_owned()).into());
+            }
         };
         Self::at(&url, key, &server.tls)
     }
@@ -118,14 +127,28 @@ type Response = ureq::http::Response<ureq::Body>;
 
 /// The body of an answer; its error if it is one.
 fn answer(url: &str, response: Result<Response, ureq::Error>) -> anyhow::Result<Value> {
-    let mut response = response.with_context(|| format!("`{url}` does not answer"))?;
+    let response = response.with_context(|| format!("`{url}` does not answer"));
+    let mut response = response.advise(|| {
+        "start the server with `mortise serve --config FILE`, or name its admin side with --admin-url"
+            .to_owned()
+    })?;
     let status = response.status();
     let body = response.body_mut().read_to_string();
     let body = body.with_context(|| format!("`{url}` broke off"))?;
     let body: Value = serde_json::from_str(&body)
         .with_context(|| format!("`{url}` answers {status} and no JSON; is it an admin side?"))?;
-    match body["error"]["message"].as_str() {
-        Some(message) => bail!("{message}"),
-        None => Ok(body),
+    let error = &body["error"];
+    let Some(message) = error["message"].as_str() else {
+        return Ok(body);
+    };
+    match error["code"].as_str() {
+        Some("missing_admin_key" | "forbidden") => {
+            bail!("{message}; --admin-key-env names the variable with the key of `[admin]`")
+        }
+        Some("unknown_route") => bail!(
+            "{message}; `{url}` is no admin side: `[admin]` in the server's configuration has its port"
+        ),
+        Some("unknown_model") => bail!("{message}; `mortise models list` lists all"),
+        _ => bail!("{message}"),
     }
 }

@@ -11,6 +11,7 @@ use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use crate::admin_tls::certificates;
+use crate::advice::Advise as _;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that says nothing for so long has failed; streams say something four times as often.
@@ -95,14 +96,22 @@ impl Caller {
         self.answered(request.send(body.to_string()))
     }
 
+    /// Names of the models that the caller may use.
+    fn models(&self) -> String {
+        let list = self.json("/v1/models").unwrap_or_default();
+        let models = list["data"].as_array().into_iter().flatten();
+        let names: Vec<&str> = models.filter_map(|model| model["id"].as_str()).collect();
+        match names.is_empty() {
+            true => "`GET /v1/models` lists them".to_owned(),
+            false => names.join(", "),
+        }
+    }
+
     /// An answer that is no refusal.
     fn answered(&self, response: Result<Response, ureq::Error>) -> anyhow::Result<Response> {
-        let mut response = response.with_context(|| {
-            format!(
-                "`{}` does not answer; `mortise serve` starts a server, --url names another",
-                self.url
-            )
-        })?;
+        let response = response.with_context(|| format!("`{}` does not answer", self.url));
+        let mut response = response
+            .advise(|| "`mortise serve` starts a server, --url names another".to_owned())?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -112,6 +121,9 @@ impl Caller {
         let told = body["error"]["message"].as_str().unwrap_or(text.trim());
         match status.as_u16() {
             401 => bail!("{told}; --api-key-env names the variable with your key"),
+            404 if body["error"]["code"] == "model_not_found" => {
+                bail!("{told}; --model names another: {}", self.models())
+            }
             _ => bail!("{told} ({status})"),
         }
     }

@@ -16,6 +16,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 use crate::admin_args::{Against, LorasCommand, ModelsCommand};
 use crate::chat::ChatArgs;
+use crate::commands::health::HealthArgs;
 use crate::key_args::KeysCommand;
 use crate::top::TopArgs;
 
@@ -73,6 +74,9 @@ pub(crate) enum Command {
         /// The model: org/name, then :QUANT to choose a GGUF file, then @REVISION
         #[arg(value_name = "ORG/NAME[:QUANT][@REVISION]")]
         reference: ModelReference,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// List, load and unload the models of a running server, over its admin side.
     #[command(subcommand, after_help = MODELS_HELP)]
@@ -103,6 +107,9 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Watch a running server: models, tokens a second, the KV cache, plugins.
     Top(TopArgs),
+    /// Ask a running server whether it is healthy: status 0 if it is, 1 if it is not or does not answer.
+    #[command(after_help = HEALTH_HELP)]
+    Health(HealthArgs),
     /// Print the script that makes a shell complete this command line.
     #[command(after_help = COMPLETIONS_HELP)]
     Completions {
@@ -255,11 +262,17 @@ pub(crate) enum StoreCommand {
         copy: PathBuf,
         #[command(flatten)]
         file: StoreFile,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Give free space back to the disk; no server may use the file meanwhile
     Vacuum {
         #[command(flatten)]
         file: StoreFile,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -352,6 +365,9 @@ pub(crate) struct ParseArgs {
     /// List the formats that the output parser reads, and read nothing
     #[arg(long, conflicts_with_all = ["format", "input"])]
     pub(crate) formats: bool,
+    /// With --formats: print JSON, as what is read otherwise gives in any case
+    #[arg(long, requires = "formats")]
+    pub(crate) json: bool,
     /// The format in which the text is written [default: by the model's files]
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
@@ -452,6 +468,15 @@ Examples:
   mortise chat \"What is mortise?\"
   git diff | mortise chat \"Review this change:\" > review.md
   mortise chat --url http://gpu-box:8080 --api-key-env MORTISE_KEY --model qwen3";
+
+const HEALTH_HELP: &str = "\
+Without --ready it asks whether a restart would help, as a container does that restarts its server;
+with --ready whether new work is welcome, as a load balancer does. It needs no key.
+
+Examples:
+  mortise health
+  mortise health --ready --url https://models.example --ca authority.pem
+  mortise health --socket /run/mortise/mortise.sock --json";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:

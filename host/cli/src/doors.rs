@@ -1,5 +1,6 @@
 //! Listeners of the server, and their certificates, which a reload reads again.
 
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -8,6 +9,8 @@ use anyhow::Context as _;
 use mortise_config::{AdminConfig, Config, ConfigError, Inherited, SocketConfig};
 use mortise_http::{Endpoint, LocalSocket, TlsMaterial, TlsServer, TlsSettings};
 use tokio::net::TcpListener;
+
+use crate::advice::Advise as _;
 
 /// The TLS of each side, where it has some.
 #[derive(Clone, Default)]
@@ -120,9 +123,7 @@ async fn bind(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Door
     let tls = read("server", config.tls.as_ref())?.map(TlsServer::new);
     let listener = match fitting(inherited.main.take(), address, inherited.by_manager)? {
         Some(listener) => listener,
-        None => TcpListener::bind(address).await.with_context(|| {
-            format!("cannot listen on {address}; is another server running there?")
-        })?,
+        None => listen(address, "main").await?,
     };
     let by_manager = inherited.by_manager;
     let socket = match (inherited.socket.take(), &config.socket) {
@@ -139,11 +140,26 @@ async fn bind_admin(config: &AdminConfig, inherited: &mut Inherited) -> anyhow::
     let tls = read("admin", config.tls.as_ref())?.map(TlsServer::new);
     let listener = match fitting(inherited.admin.take(), address, inherited.by_manager)? {
         Some(listener) => listener,
-        None => TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen on {address} for the admin side"))?,
+        None => listen(address, "admin").await?,
     };
     door(listener, tls, None)
+}
+
+/// A new listener.
+async fn listen(address: SocketAddr, side: &str) -> anyhow::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    let in_use = bound.as_ref().err().map(io::Error::kind) == Some(ErrorKind::AddrInUse);
+    let bound = bound.with_context(|| format!("cannot listen on {address} for the {side} side"));
+    let keys = match side {
+        "main" => "--port, --host or `[server]`",
+        _ => "`port` and `host` of `[admin]`",
+    };
+    bound.advise(|| match in_use {
+        true => {
+            format!("another program listens there: end it, or choose another port with {keys}")
+        }
+        false => format!("choose another address with {keys}"),
+    })
 }
 
 /// A listener that another process has opened, if it is where the settings say or a service manager opened it. Port 0 is

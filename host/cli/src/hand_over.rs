@@ -219,7 +219,7 @@ impl Arrival {
         let Some(take_over) = self.take_over.as_mut().filter(|_| files) else {
             return Ok(());
         };
-        start::load_enabled(models, config.strict_models).await?;
+        start::load_enabled(models, config.strict_models, config.engine.device).await?;
         take_over.wait_for_files().await
     }
 

@@ -17,6 +17,9 @@ pub(crate) enum KeysCommand {
         terms: Box<KeyTermArgs>,
         #[command(flatten)]
         place: KeyPlace,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// List the keys
     List {
@@ -35,6 +38,9 @@ pub(crate) enum KeysCommand {
         overlap: u32,
         #[command(flatten)]
         place: KeyPlace,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Refuse a key from now on, for good
     Revoke {
@@ -42,9 +48,16 @@ pub(crate) enum KeysCommand {
         id: String,
         #[command(flatten)]
         place: KeyPlace,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print the hash of a password for `[[auth.users]]`; the password is read from standard input
-    Password,
+    Password {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Terms of a key.
@@ -65,7 +78,7 @@ pub(crate) struct KeyTermArgs {
 #[derive(Debug, Args)]
 pub(crate) struct KeyPlace {
     /// The server's configuration file, which has the address and the key of the admin side
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["admin_url", "store"])]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
     /// The address of the admin side instead, as http://127.0.0.1:9000
     #[arg(

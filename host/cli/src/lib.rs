@@ -3,6 +3,7 @@
 mod admin_args;
 mod admin_client;
 mod admin_tls;
+mod advice;
 mod app;
 mod audit;
 mod bench;
@@ -23,12 +24,14 @@ mod kept;
 mod key_args;
 mod library;
 mod limits;
+mod local_socket;
 mod logins;
 mod measure;
 mod memory;
 mod notify;
 mod open;
 mod operator;
+mod progress;
 mod reload;
 mod remote;
 mod running;
@@ -46,16 +49,18 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use mortise_child::{run_guard, run_guarded};
-use mortise_config::{ConfigError, ConfigSource, Overrides, UpstreamOverride, config_files};
-use mortise_harness::{print, print_json};
+use mortise_config::{ConfigSource, Overrides, UpstreamOverride, config_files};
+use mortise_harness::{print, print_as, print_json};
 use mortise_models::lifecycle::LoadProgress;
+use serde_json::json;
 
 use crate::cli::{
     ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
     TemplateCommand,
 };
 use crate::commands::{
-    audit as audit_log, check, devices, inspect, keys, loras, models, plugins, shell, store, text,
+    audit as audit_log, check, devices, health as health_of, inspect, keys, loras, models, plugins,
+    shell, store, text,
 };
 
 /// Wrong usage or configuration, as opposed to a failure.
@@ -71,8 +76,8 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // One line: the error and what caused it.
-            mortise_telemetry::print_last(format!("mortise: {error:#}"));
-            if error.is::<ConfigError>() {
+            mortise_telemetry::print_last(format!("mortise: {}", advice::told(&error)));
+            if advice::is_usage(&error) {
                 return ExitCode::from(USAGE);
             }
             ExitCode::FAILURE
@@ -118,25 +123,17 @@ fn run(command: Command) -> anyhow::Result<()> {
             app::serve(ConfigSource { files, overrides }, args.take_over)
         }
         Command::Config(ConfigCommand::PrintDefault) => print(mortise_config::DEFAULT_FILE),
-        Command::Config(ConfigCommand::Check { files, against }) => {
-            check::check(&files)?;
-            if let Some(url) = &against.against {
-                return check::compare(url, &against, &files);
-            }
-            print(
-                "the configuration is right; `mortise plugin list --config` also loads its plugins and \
-                 checks their settings\n",
-            )
-        }
+        Command::Config(ConfigCommand::Check { files, against }) => check::run(&files, &against),
         Command::Config(ConfigCommand::ImportRouter { file }) => check::import_router(&file),
         Command::Template(TemplateCommand::Render(input)) => text::template(&input),
         Command::Parse(input) => text::parse(&input),
         Command::Grammar(GrammarCommand::Check(input)) => text::grammar(&input),
         Command::Tokenize(input) => text::tokenize(&input),
-        Command::Pull { reference } => {
+        Command::Pull { reference, json } => {
             let hub = mortise_config::hub_config()?;
             let path = mortise_models::download(&hub, &reference, &LoadProgress::default())?;
-            print(&format!("{}\n", path.display()))
+            let pulled = json!({"model": reference.to_string(), "path": path});
+            print_as(json, &pulled, |_| format!("{}\n", path.display()))
         }
         Command::Loras(command) => loras::run(command),
         Command::Models(command) => models::run(command),
@@ -147,6 +144,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Chat(args) => chat::run(args),
         Command::Top(args) => top::run(&args),
+        Command::Health(args) => health_of::run(&args),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { folder } => shell::man(folder.as_deref()),
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),

@@ -9,20 +9,20 @@ use mortise_config::{
     AuditConfig, Config, ConfigSource, HttpConfig, IndexHome, MetricsConfig, StateConfig,
     registry_credentials,
 };
-use mortise_harness::golden_cases;
 use mortise_http::{BodyBudget, BodyLimits, ConnectionTable, Guard, HttpState, TlsServer};
 use mortise_identity::{Identity, IdentityConfig};
-use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
+use mortise_models::{AliasTable, DeviceChoice};
 use mortise_plugin_manager::{
-    AuthConfig, LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, PluginConfig, PluginSet,
-    ReadConfig, SwapCounters,
+    AuthConfig, LivePlugins, ManagedModel, ModelFacts, PluginConfig, PluginSet, ReadConfig,
+    SwapCounters,
 };
 use mortise_service::{HoldModels, Observer, ServiceConfig};
 use mortise_telemetry::Metrics;
 use mortise_valkey::ValkeyConfig;
 use tokio::sync::watch;
 
+use crate::advice;
 use crate::callers::Callers;
 use crate::counters::KeptCounters;
 use crate::hand_over::Arrival;
@@ -61,16 +61,16 @@ async fn load(
     auth: &AuthConfig,
     counters: Arc<KeptCounters>,
     models: &Arc<ModelManager>,
-    strict: bool,
+    (strict, device): (bool, DeviceChoice),
 ) -> anyhow::Result<(PluginSet, Vec<ManagedModel>)> {
     // Plugins first: a broken file should be known before a model is read.
     let plugins = tokio::task::spawn_blocking(move || {
         install_sources(&plugins, &registry_credentials())?;
-        LoadedPlugins::load(plugins, golden_cases())
+        advice::load_plugins(plugins)
     });
     let plugins = timed("plugins", plugins).await??;
     let plugins = plugins.counted_by(Arc::new(move |name| counters.ledger(name)));
-    timed("models", start::load_enabled(models, strict)).await?;
+    timed("models", start::load_enabled(models, strict, device)).await?;
     let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
     let plugins = timed("binding", plugins.bind(auth, &facts_of(&managed))).await?;
     plugins.report();
@@ -142,6 +142,7 @@ pub(crate) async fn open(
     let (kept, identity) = keep(home, parts, &models).await?;
     let (money, search) = (Money::new(config.spend)?, Arc::<SearchTool>::default());
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
+    let strict = (strict, config.engine.device);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
     let (host, swaps) = (plugins.host.clone(), Arc::default());
     let measured = Measured {

@@ -12,11 +12,14 @@ use mortise_models::lifecycle::{
     LifecycleError, LoadModel, LoadOverrides, LoadProgress, LoadStage, ModelManager, ModelStatus,
 };
 use mortise_models::{
-    Alias, AliasTable, LocalLoader, Model, ModelConfig, ModelSource, check_pin, download,
+    Alias, AliasTable, DeviceChoice, LocalLoader, Model, ModelConfig, ModelSource, check_pin,
+    download,
 };
 use mortise_supervise::faults;
 use serde_json::{Value, json};
 
+use crate::advice::{self, Advise as _};
+use crate::commands::check::{OTHER_DEVICES, check_device};
 use crate::remote;
 
 /// Sources of model files: folders, the hub, and the demo model.
@@ -189,8 +192,38 @@ pub(crate) fn longest_end(models: &[ModelStatus]) -> Duration {
 ///
 /// # Errors
 /// When none of them can be loaded, or one cannot and `strict` is set.
-pub(crate) async fn load_enabled(models: &Arc<ModelManager>, strict: bool) -> anyhow::Result<()> {
-    load_those_of_the_start(models, strict).await.map_err(cause)
+pub(crate) async fn load_enabled(
+    models: &Arc<ModelManager>,
+    strict: bool,
+    device: DeviceChoice,
+) -> anyhow::Result<()> {
+    let Err(error) = load_those_of_the_start(models, strict).await else {
+        return Ok(());
+    };
+    let failed = match &error {
+        LifecycleError::Failed { model, .. } => models.status(model),
+        _ => None,
+    };
+    let failed = failed.and_then(|model| what_to_do(&model.config, device));
+    match failed {
+        Some(advice) => Err(cause(error)).advise(|| advice),
+        None => Err(cause(error)),
+    }
+}
+
+/// What to do about a model that cannot be loaded, where its error is not enough.
+fn what_to_do(model: &ModelConfig, device: DeviceChoice) -> Option<String> {
+    if check_device(model.engine.device.unwrap_or(device)).is_err() {
+        return Some(OTHER_DEVICES.to_owned());
+    }
+    match (&model.path, &model.hf) {
+        (Some(path), _) => advice::model_path(path),
+        (None, Some(_)) => Some(
+            "`mortise pull --help` says how the hub is asked; `mortise serve --model PATH` serves files that are here"
+                .to_owned(),
+        ),
+        (None, None) => None,
+    }
 }
 
 /// The same, with the error of the life cycle.

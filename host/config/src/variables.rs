@@ -40,7 +40,12 @@ pub fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
     match noted {
         Some(()) if problem == std::env::VarError::NotPresent => Ok(placeholder(key, variable)),
         _ => {
-            let problem = format!("the variable `{variable}`: {problem}");
+            let unset =
+                format!("the variable `{variable}` is not set; `export {variable}=…` sets it");
+            let problem = match problem {
+                std::env::VarError::NotPresent => unset,
+                problem => format!("the variable `{variable}`: {problem}"),
+            };
             Err(invalid(key, problem))
         }
     }

@@ -23,6 +23,18 @@ pub fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value:#}\n"))
 }
 
+/// Write a result as JSON, or as the text that people read.
+pub fn print_as(
+    as_json: bool,
+    value: &Value,
+    text: impl FnOnce(&Value) -> String,
+) -> anyhow::Result<()> {
+    match as_json {
+        true => print_json(value),
+        false => print(&text(value)),
+    }
+}
+
 /// The JSON of an offline command, as `T`.
 pub fn read<T: for<'de> Deserialize<'de>>(input: Option<&Path>) -> anyhow::Result<T> {
     let mut text = String::new();

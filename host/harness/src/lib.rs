@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use mortise_plugin_manager::Prove;
 
-pub use console::{print, print_json, read};
+pub use console::{print, print_as, print_json, read};
 pub use demo::model_files;
 pub use embedded::{GoldenCases, default_plugin, model_template};
 pub use golden::{

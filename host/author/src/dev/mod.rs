@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use mortise_harness::{Budget, PluginUnderTest, print, shortened};
+use serde_json::{Value, json};
 
 use crate::args::{PluginDevArgs, PluginFileArgs};
 use crate::cases::read_cases;
@@ -31,7 +32,7 @@ const LOOKS_PER_ASK: u32 = 4;
 pub(crate) fn dev(args: &PluginDevArgs) -> anyhow::Result<()> {
     if !args.plugins.is_dir() {
         bail!(
-            "`{}` is no folder that a server could serve from",
+            "`{0}` is no folder that a server could serve from; make it with `mkdir -p {0}`",
             args.plugins.display()
         );
     }
@@ -46,10 +47,10 @@ pub(crate) fn dev(args: &PluginDevArgs) -> anyhow::Result<()> {
         let now = Sources::of(&project)?;
         if built.as_ref() != Some(&now) && now == settled(&project)? {
             if let Err(error) = round(args, &project) {
-                print(&format!(
-                    "not loaded: {}\n",
-                    shortened(format!("{error:#}"))
-                ))?;
+                let why = shortened(format!("{error:#}"));
+                tell(args, &json!({"event": "not_loaded", "error": why}), || {
+                    format!("not loaded: {why}\n")
+                })?;
             }
             // What the build itself wrote is no change.
             built = Some(match Sources::of(&project)? {
@@ -73,17 +74,26 @@ fn settled(project: &Project) -> anyhow::Result<Sources> {
 
 /// Build, test and load.
 fn round(args: &PluginDevArgs, project: &Project) -> anyhow::Result<()> {
-    print(&format!(
-        "building `{}`: {}\n",
-        project.name, project.command
-    ))?;
+    let (name, command) = (&project.name, &project.command);
+    let building = json!({"event": "building", "project": name, "command": command});
+    tell(args, &building, || {
+        format!("building `{name}`: {command}\n")
+    })?;
     project.build()?;
     let count = test(args, project)?;
     let file = load(&args.plugins, project)?;
-    print(&format!(
-        "{count} cases passed; loaded as `{}`\n",
-        file.display()
-    ))
+    let loaded = json!({"event": "loaded", "cases_passed": count, "file": file});
+    tell(args, &loaded, || {
+        format!("{count} cases passed; loaded as `{}`\n", file.display())
+    })
+}
+
+/// Print an event: a line of JSON, or what people read.
+fn tell(args: &PluginDevArgs, event: &Value, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    match args.json {
+        true => print(&format!("{event}\n")),
+        false => print(&text()),
+    }
 }
 
 /// Run the golden cases of the project. Says how many there are.
@@ -105,10 +115,9 @@ fn test(args: &PluginDevArgs, project: &Project) -> anyhow::Result<usize> {
     for (name, case) in &cases {
         if let Err(error) = case.run(&subject, &common, Budget::THOROUGH) {
             failed += 1;
-            print(&format!(
-                "FAILED  {name}: {}\n",
-                shortened(format!("{error:#}"))
-            ))?;
+            let why = shortened(format!("{error:#}"));
+            let event = json!({"event": "case_failed", "name": name, "error": why});
+            tell(args, &event, || format!("FAILED  {name}: {why}\n"))?;
         }
     }
     match failed {

@@ -12,6 +12,7 @@ use ureq::Agent;
 
 use super::report::{Report, Row};
 use crate::cli::BenchArgs;
+use crate::progress::Progress;
 use mortise_config::variable_of;
 
 /// Words of a prompt, of about one token each.
@@ -49,10 +50,12 @@ pub(super) fn measure(url: &str, args: &BenchArgs) -> anyhow::Result<Report> {
     };
     // A wrong address or key should not be measured a hundred times.
     target.ask(0).context("the first request failed")?;
+    let shown = Progress::steps(args.repeat * args.streams.iter().sum::<usize>());
     let (mut rows, mut asked) = (Vec::new(), 1);
     for &clients in &args.streams {
         let requests = args.repeat * clients;
-        rows.push(load(&target, clients, asked..asked + requests)?);
+        shown.begin(&format!("{clients} clients"));
+        rows.push(load(&target, clients, asked..asked + requests, &shown)?);
         asked += requests;
     }
     Ok(Report {
@@ -87,7 +90,12 @@ struct Answer {
 }
 
 /// So many clients, each asking again when it has its answer.
-fn load(target: &Target, clients: usize, numbers: Range<usize>) -> anyhow::Result<Row> {
+fn load(
+    target: &Target,
+    clients: usize,
+    numbers: Range<usize>,
+    shown: &Progress,
+) -> anyhow::Result<Row> {
     let next = AtomicUsize::new(numbers.start);
     let requests = numbers.len();
     let begun = Instant::now();
@@ -100,6 +108,7 @@ fn load(target: &Target, clients: usize, numbers: Range<usize>) -> anyhow::Resul
                     return own;
                 }
                 own.push(target.ask(number));
+                shown.advance();
             }
         };
         let running: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();

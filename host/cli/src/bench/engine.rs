@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::report::{Report, Row, median};
 use crate::cli::BenchArgs;
+use crate::progress::Progress;
 use mortise_models::{Placed, Placement, start_engine};
 
 /// Streams that run while a long prompt comes in.
@@ -57,10 +58,14 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
         let model = Model::load(&folder, WeightPrecision::default())?;
         Ok(Engine::start(Arc::new(model), engine)?)
     };
+    let loading = Progress::spinner(&format!("{}  reading", folder.name()));
     let Placed { engine, device } = start_engine(&folder, placement, on_processor)?;
     let loaded = begun.elapsed();
+    drop(loading);
     let mut bench = Bench {
         engine,
+        // One run of prefill more, those of each number of streams, and three measurements below.
+        shown: Progress::steps((args.streams.len() + 4) * args.repeat + 1),
         seed: 1,
         repeat: args.repeat,
         generate: args.generate,
@@ -101,6 +106,7 @@ fn threads(asked: usize) -> usize {
 
 struct Bench {
     engine: EngineHandle,
+    shown: Progress,
     seed: u64,
     repeat: usize,
     generate: usize,
@@ -179,10 +185,12 @@ impl Bench {
     }
 
     fn prefill(&mut self, length: usize) -> anyhow::Result<Row> {
+        self.shown.begin(&format!("prefill, {length} tokens"));
         let mut rates = Vec::new();
         for _ in 0..=self.repeat {
             let prompt = self.prompt(length);
             rates.push(length as f64 / self.once(prompt, 1)?.first());
+            self.shown.advance();
         }
         // The first run touches memory for the first time.
         Ok(Row::new(format!("prefill, {length} tokens")).with(
@@ -195,6 +203,8 @@ impl Bench {
     /// Tokens a second of all streams together, while all of them decode after prompts of `depth`
     /// tokens.
     fn decode(&mut self, streams: usize, depth: usize) -> anyhow::Result<f64> {
+        self.shown
+            .begin(&format!("decode, {streams} at once after {depth} tokens"));
         let mut rates = Vec::new();
         for _ in 0..self.repeat {
             let prompts: Vec<_> = (0..streams).map(|_| self.prompt(depth)).collect();
@@ -210,6 +220,7 @@ impl Bench {
                 .map(|times| times.tokens.iter().filter(within).count())
                 .sum();
             rates.push(count as f64 / (*end - *begin).as_secs_f64().max(1e-9));
+            self.shown.advance();
         }
         Ok(median(&rates))
     }
@@ -228,11 +239,14 @@ impl Bench {
 
     /// The same prompt twice.
     fn prefix(&mut self, length: usize) -> anyhow::Result<Row> {
+        self.shown
+            .begin(&format!("a prefix of {length} tokens, again"));
         let (mut cold, mut warm) = (Vec::new(), Vec::new());
         for _ in 0..self.repeat {
             let prompt = self.prompt(length);
             cold.push(self.once(prompt.clone(), 1)?.first());
             warm.push(self.once(prompt, 1)?.first());
+            self.shown.advance();
         }
         let (cold, warm) = (median(&cold), median(&warm));
         Ok(Row::new(format!("a prefix of {length} tokens, again"))
@@ -243,6 +257,8 @@ impl Bench {
 
     /// A long prompt among running streams: by how much it holds them up.
     fn stall(&mut self, length: usize) -> anyhow::Result<Row> {
+        self.shown
+            .begin(&format!("a prompt of {length} among {RUNNING} streams"));
         let (mut usual, mut longest) = (Vec::new(), Vec::new());
         let tokens = self.engine.context_length() - SHORT_PROMPT;
         for _ in 0..self.repeat {
@@ -275,6 +291,7 @@ impl Bench {
                     }
                 }
             }
+            self.shown.advance();
         }
         let worst = longest.iter().copied().fold(0.0, f64::max);
         Ok(

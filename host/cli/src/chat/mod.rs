@@ -11,6 +11,7 @@ use std::io::{IsTerminal as _, Read as _};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use mortise_config::terminal;
+use mortise_harness::print_json;
 
 use self::conversation::{Conversation, Settings};
 use self::screen::Screen;
@@ -46,6 +47,9 @@ pub(crate) struct ChatArgs {
     /// A tool that the server runs itself; may be given several times
     #[arg(long, value_name = "NAME")]
     server_tool: Vec<String>,
+    /// Print the answer as JSON when it is complete: text, reasoning, tokens, calls of server tools
+    #[arg(long)]
+    json: bool,
 }
 
 /// Do what the command line says.
@@ -67,8 +71,11 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<()> {
         std::io::stdout().is_terminal(),
     );
     let environment = terminal();
-    let screen = Screen::new(writes, writes && environment.colours);
-    if reads && writes && args.message.is_empty() {
+    let screen = match args.json {
+        true => Screen::silent(),
+        false => Screen::new(writes, writes && environment.colours),
+    };
+    if reads && writes && args.message.is_empty() && !args.json {
         let history = environment.state.map(|folder| folder.join("chat_history"));
         return session::talk(caller, conversation, screen, Interrupt::listen()?, history);
     }
@@ -97,6 +104,9 @@ fn once(
     conversation.say(message);
     let caught = Interrupt::default();
     let answer = stream::answer(caller, &conversation.request(), &caught, screen)?;
+    if screen.is_silent() {
+        print_json(&answer.json(&conversation.model))?;
+    }
     screen.end()?;
     match answer.calls.first() {
         Some(name) => bail!("the model calls the tool `{name}`, which nobody offered"),

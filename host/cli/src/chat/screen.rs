@@ -14,11 +14,30 @@ pub(super) struct Screen {
     /// A person reads it.
     terminal: bool,
     colours: bool,
+    /// Nothing is shown before the answer is complete.
+    silent: bool,
 }
 
 impl Screen {
     pub(super) fn new(terminal: bool, colours: bool) -> Self {
-        Self { terminal, colours }
+        Self {
+            terminal,
+            colours,
+            silent: false,
+        }
+    }
+
+    /// A screen on which only errors are shown.
+    pub(super) fn silent() -> Self {
+        Self {
+            terminal: false,
+            colours: false,
+            silent: true,
+        }
+    }
+
+    pub(super) fn is_silent(self) -> bool {
+        self.silent
     }
 
     /// A piece of the answer.
@@ -53,6 +72,9 @@ impl Screen {
     }
 
     fn write(self, text: &str) -> anyhow::Result<()> {
+        if self.silent {
+            return Ok(());
+        }
         let mut out = std::io::stdout().lock();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         written.context("cannot write the answer")

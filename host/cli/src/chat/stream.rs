@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::screen::Screen;
 use crate::caller::Caller;
@@ -22,6 +22,11 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) text: String,
+    /// Text of its reasoning.
+    reasoning: String,
+    /// Calls of tools that the server ran, as it tells them.
+    server_calls: Vec<Value>,
+    usage: Value,
     /// Names of tools that the caller is to run.
     pub(super) calls: Vec<String>,
     /// Ctrl-C ended it.
@@ -106,6 +111,18 @@ fn next(lines: &mut impl BufRead) -> anyhow::Result<Option<Value>> {
 }
 
 impl Answer {
+    /// The answer of a model, for programs.
+    pub(super) fn json(&self, model: &str) -> Value {
+        json!({
+            "model": model,
+            "content": self.text,
+            "reasoning": self.reasoning,
+            "server_tool_calls": self.server_calls,
+            "tool_calls": self.calls,
+            "usage": self.usage,
+        })
+    }
+
     fn add(&mut self, event: &Value, screen: &Screen, begun: Instant) -> anyhow::Result<()> {
         let usage = &event["usage"];
         if let (Some(prompt), Some(answer)) = (
@@ -113,6 +130,7 @@ impl Answer {
             usage["completion_tokens"].as_u64(),
         ) {
             let seconds = begun.elapsed().as_secs_f64();
+            self.usage = usage.clone();
             self.figures = format!("{prompt} + {answer} tokens in {seconds:.1} s");
         }
         let delta = &event["choices"][0]["delta"];
@@ -121,12 +139,14 @@ impl Answer {
             .filter(|text| !text.is_empty())
         {
             self.thinking = true;
+            self.reasoning.push_str(text);
             screen.aside(text)?;
         }
         for call in delta["server_tool_calls"].as_array().into_iter().flatten() {
             let part = |name: &str| call[name].as_str().unwrap_or_default();
             let (name, arguments, output) = (part("name"), part("arguments"), part("output"));
             screen.aside(&format!("{name} {arguments} → {output}\n"))?;
+            self.server_calls.push(call.clone());
         }
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             self.calls

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use mortise_child::Children;
 use mortise_config::{Config, ConfigError, Overrides, UnsetVariable, with_placeholders};
-use mortise_harness::{print, print_json};
+use mortise_harness::{print, print_as};
 use mortise_models::{DeviceChoice, ModelConfig};
 use serde_json::{Value, json};
 
@@ -27,15 +27,31 @@ pub(crate) fn import_router(file: &Path) -> anyhow::Result<()> {
     print(&imported.text)
 }
 
+/// What `mortise config check` does.
+pub(crate) fn run(files: &[PathBuf], against: &Against) -> anyhow::Result<()> {
+    let unset = check(files)?;
+    if let Some(url) = &against.against {
+        return compare(url, against, files);
+    }
+    let unset = unset.iter();
+    let unset = unset.map(|unset| json!({"key": unset.key, "variable": unset.variable}));
+    let found = json!({"valid": true, "unset_variables": unset.collect::<Value>()});
+    print_as(against.json, &found, |_| {
+        "the configuration is right; `mortise plugin list --config` also loads its plugins and \
+         checks their settings\n"
+            .to_owned()
+    })
+}
+
 /// Check files, each laid over those before it, and whether their models could be loaded here. A variable that is not set
 /// here may be set where the server runs: it is warned of.
 ///
 /// # Errors
 /// When a file is wrong, or names files, programs or devices that are not there.
-pub(crate) fn check(files: &[PathBuf]) -> Result<(), ConfigError> {
+fn check(files: &[PathBuf]) -> Result<Vec<UnsetVariable>, ConfigError> {
     let (config, unset) = with_placeholders(|| Config::load(files, Overrides::default()));
     let config = config?;
-    for UnsetVariable { key, variable } in unset {
+    for UnsetVariable { key, variable } in &unset {
         eprintln!(
             "mortise: `{key}`: the variable `{variable}` is not set here; the server does not start without it"
         );
@@ -47,7 +63,10 @@ pub(crate) fn check(files: &[PathBuf]) -> Result<(), ConfigError> {
     }
     for folder in &config.discovery.folders {
         if !folder.is_dir() {
-            let message = format!("`{}` is no folder", folder.display());
+            let message = format!(
+                "`{}` is no folder; make it with `mkdir -p`",
+                folder.display()
+            );
             return Err(wrong("discovery.folders".to_owned(), message));
         }
     }
@@ -55,20 +74,25 @@ pub(crate) fn check(files: &[PathBuf]) -> Result<(), ConfigError> {
         let checked = Children::default().check(child);
         checked.map_err(|error| wrong("discovery.child.command".to_owned(), error.to_string()))?;
     }
-    check_device(config.engine.device).map_err(|message| wrong("engine.device".to_owned(), message))
+    check_device(config.engine.device)
+        .map_err(|message| wrong("engine.device".to_owned(), message))?;
+    Ok(unset)
 }
 
+/// What to do where a GPU is not there.
+pub(crate) const OTHER_DEVICES: &str = "`mortise devices` lists what is there, `--device cpu` or `engine.device = \"cpu\"` takes the processor";
+
 /// Look for the GPU that is chosen, if one is.
-fn check_device(device: DeviceChoice) -> Result<(), String> {
+pub(crate) fn check_device(device: DeviceChoice) -> Result<(), String> {
     let DeviceChoice::Cuda(number) = device else {
         return Ok(());
     };
-    let found =
-        mortise_cuda::find().map_err(|error| format!("there is no such device: {error}"))?;
+    let found = mortise_cuda::find()
+        .map_err(|error| format!("there is no such device: {error}; {OTHER_DEVICES}"))?;
     match found.len() {
         count if number < count => Ok(()),
         count => Err(format!(
-            "there is no GPU {number}; this machine has {count}, counted from 0"
+            "there is no GPU {number}; this machine has {count}, counted from 0; {OTHER_DEVICES}"
         )),
     }
 }
@@ -77,15 +101,12 @@ fn check_device(device: DeviceChoice) -> Result<(), String> {
 ///
 /// # Errors
 /// When the server does not answer, or finds the settings wrong where it runs.
-pub(crate) fn compare(url: &str, against: &Against, files: &[PathBuf]) -> anyhow::Result<()> {
+fn compare(url: &str, against: &Against, files: &[PathBuf]) -> anyhow::Result<()> {
     let settings = mortise_config::merged_text(files)?;
     let server = AdminClient::of_comparison(url, against, files)?;
     let body = json!({"settings": settings});
     let changes = server.post("/v1/admin/settings/check", &body)?;
-    match against.json {
-        true => print_json(&changes),
-        false => print(&told(&changes)),
-    }
+    print_as(against.json, &changes, told)
 }
 
 /// Changes in lines.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
-use mortise_harness::{print, print_json};
+use mortise_harness::print_as;
 use mortise_identity::{IssuedKey, KeyError, Keys, NewKey, Terms, hash_password};
 use mortise_store::{AuditFile, AuditLog, SqliteStore, Store, StoreConfig};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -25,15 +25,21 @@ const MAX_PASSWORD_BYTES: u64 = 4_096;
 /// Do what the command line says.
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     match command {
-        KeysCommand::Create { id, terms, place } => {
+        KeysCommand::Create {
+            id,
+            terms,
+            place,
+            json,
+        } => {
             let wanted = wanted(id, *terms)?;
-            told(&match of(place)? {
+            let made = match of(place)? {
                 Place::Server(admin) => admin.post("/v1/admin/keys", &body(&wanted))?,
                 Place::File(keys) => {
                     let id = wanted.id.clone();
                     keys.change("create", &id, async |keys| keys.create(wanted).await)?
                 }
-            })
+            };
+            print_as(json, &made, secret)
         }
         KeysCommand::List { json, place } => {
             let rows = match of(place)? {
@@ -43,21 +49,26 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
                     json!({"object": "list", "data": rows})
                 }
             };
-            match json {
-                true => print_json(&rows),
-                false => print(&table(&rows)),
-            }
+            print_as(json, &rows, table)
         }
-        KeysCommand::Rotate { id, overlap, place } => told(&match of(place)? {
-            Place::Server(admin) => {
-                let body = json!({"overlap_seconds": overlap});
-                admin.post(&format!("{}/rotate", path(&id)), &body)?
-            }
-            Place::File(keys) => {
-                keys.change("rotate", &id, async |keys| keys.rotate(&id, overlap).await)?
-            }
-        }),
-        KeysCommand::Revoke { id, place } => {
+        KeysCommand::Rotate {
+            id,
+            overlap,
+            place,
+            json,
+        } => {
+            let rotated = match of(place)? {
+                Place::Server(admin) => {
+                    let body = json!({"overlap_seconds": overlap});
+                    admin.post(&format!("{}/rotate", path(&id)), &body)?
+                }
+                Place::File(keys) => {
+                    keys.change("rotate", &id, async |keys| keys.rotate(&id, overlap).await)?
+                }
+            };
+            print_as(json, &rotated, secret)
+        }
+        KeysCommand::Revoke { id, place, json } => {
             match of(place)? {
                 Place::Server(admin) => {
                     admin.post(&format!("{}/revoke", path(&id)), &json!({}))?;
@@ -66,17 +77,16 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
                     keys.recorded("revoke", &id, async |keys| keys.revoke(&id).await)?;
                 }
             }
-            print(&format!("{id} is revoked\n"))
+            let revoked = json!({"id": id, "state": "revoked"});
+            print_as(json, &revoked, |_| format!("{id} is revoked\n"))
         }
-        KeysCommand::Password => {
+        KeysCommand::Password { json } => {
             let mut text = String::new();
             let mut input = std::io::stdin().take(MAX_PASSWORD_BYTES);
             let read = input.read_to_string(&mut text);
             read.context("the password cannot be read")?;
-            print(&format!(
-                "{}\n",
-                hash_password(text.trim_end_matches(['\r', '\n']))?
-            ))
+            let hash = hash_password(text.trim_end_matches(['\r', '\n']))?;
+            print_as(json, &json!({"hash": hash}), |_| format!("{hash}\n"))
         }
     }
 }
@@ -241,8 +251,8 @@ fn row(key: &IssuedKey) -> Value {
 }
 
 /// The secret alone, so that a script can take it.
-fn told(row: &Value) -> anyhow::Result<()> {
-    print(&format!("{}\n", text(&row["key"])))
+fn secret(row: &Value) -> String {
+    format!("{}\n", text(&row["key"]))
 }
 
 /// Keys in columns.

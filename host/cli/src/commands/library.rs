@@ -1,17 +1,16 @@
-//! `mortise models pull`, `upload` and `rm`: models that come to a running server, and go.
+//! `mortise models pull` and `upload`: models that come to a running server.
 
 use std::fs;
-use std::io::{IsTerminal as _, Read, Seek as _, SeekFrom, Write as _};
+use std::io::{Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use mortise_harness::print;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::admin_client::AdminClient;
+use crate::progress::Progress;
 
 /// Pause between two looks at a pull.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -20,40 +19,28 @@ const CHUNK_BYTES: u64 = 64 << 20;
 /// Attempts in a row of a chunk of which nothing comes through.
 const ATTEMPTS: u32 = 5;
 
-/// Have the server pull a model, and wait until it is there.
-pub(super) fn pull(server: &AdminClient, model: &str, detach: bool) -> anyhow::Result<()> {
+/// Have the server pull a model, and wait until it is there. Returns the row of the pull.
+pub(super) fn pull(server: &AdminClient, model: &str, detach: bool) -> anyhow::Result<Value> {
     let mut pull = server.post("/v1/admin/pulls", &json!({"model": model}))?;
     if detach {
-        return print(&format!("{}\n", text(&pull["id"])));
+        return Ok(pull);
     }
     let path = format!("/v1/admin/pulls/{}", text(&pull["id"]));
-    let mut shown = Progress::default();
+    let shown = Progress::spinner(&format!("{model}  waiting"));
     loop {
         match text(&pull["state"]) {
-            "completed" => {
-                shown.clear();
-                return print(&format!(
-                    "{} is there; load it with `mortise models load`\n",
-                    text(&pull["model"])
-                ));
-            }
+            "completed" => return Ok(pull),
             "failed" => bail!("the pull failed: {}", text(&pull["error"])),
             "cancelled" => bail!("the pull was cancelled; what has come stays for the next one"),
             _ => {}
         }
         if let Some(file) = pull["file"].as_str() {
-            shown.show(file, &pull["bytes_done"], &pull["bytes_total"]);
+            let bytes = |key: &str| pull[key].as_u64().unwrap_or(0);
+            shown.bytes(file, bytes("bytes_done"), bytes("bytes_total"));
         }
         thread::sleep(LOOK_EVERY);
         pull = server.get(&path)?;
     }
-}
-
-/// Remove a model that was pulled or uploaded.
-pub(super) fn remove(server: &AdminClient, model: &str) -> anyhow::Result<()> {
-    let name = utf8_percent_encode(model, NON_ALPHANUMERIC);
-    server.delete(&format!("/v1/admin/models/{name}"))?;
-    print(&format!("{model} is removed\n"))
 }
 
 /// Files that are uploaded, one after another.
@@ -130,13 +117,14 @@ impl Source {
     }
 }
 
-/// Upload a GGUF file or the files of a folder in chunks, or go on with an upload of them that was cut.
+/// Upload a GGUF file or the files of a folder in chunks, or go on with an upload of them that was cut. Returns the row of
+/// the model.
 pub(super) fn upload(
     server: &AdminClient,
     path: &Path,
     name: Option<String>,
     sha256: Option<String>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Value> {
     let source = Source::of(path)?;
     let size = source.size();
     let stem = match source.is_folder {
@@ -146,7 +134,7 @@ pub(super) fn upload(
     let stem = stem.map(|stem| stem.to_string_lossy());
     let name = name.unwrap_or_else(|| stem.unwrap_or_default().into_owned());
     let mut upload = begun(server, &name, &source, sha256)?;
-    let mut shown = Progress::default();
+    let shown = Progress::spinner(&name);
     let (mut attempts, mut before) = (0, None);
     loop {
         let offset = upload["offset"].as_u64();
@@ -157,7 +145,7 @@ pub(super) fn upload(
             0
         };
         before = Some(offset);
-        shown.show(&name, &upload["offset"], &json!(size));
+        shown.bytes(&name, offset, size);
         let id = text(&upload["id"]).to_owned();
         let length = CHUNK_BYTES.min(size - offset);
         let rest = source.read_from(offset)?;
@@ -169,10 +157,7 @@ pub(super) fn upload(
             rest.take(length),
         );
         upload = match sent {
-            Ok(row) if row["name"].is_string() => {
-                shown.clear();
-                return print(&format!("{name} is there, {}\n", text(&row["checksum"])));
-            }
+            Ok(row) if row["name"].is_string() => return Ok(row),
             Ok(row) => row,
             // What has come through stays, and the server says how much that is.
             Err(error) => match server.get(&format!("/v1/admin/uploads/{id}")) {
@@ -203,29 +188,6 @@ fn begun(
                 "model_id": name, "size_bytes": size, "sha256": sha256, "files": files,
             });
             server.post("/v1/admin/uploads", &order)
-        }
-    }
-}
-
-/// A line that tells how far a transfer is, where a person watches.
-#[derive(Default)]
-struct Progress {
-    written: bool,
-}
-
-impl Progress {
-    fn show(&mut self, name: &str, done: &Value, total: &Value) {
-        if std::io::stderr().is_terminal() {
-            let mib = |value: &Value| value.as_u64().unwrap_or(0) >> 20;
-            eprint!("\r\x1b[K{name}  {} of {} MiB", mib(done), mib(total));
-            let _ = std::io::stderr().flush();
-            self.written = true;
-        }
-    }
-
-    fn clear(&self) {
-        if self.written {
-            eprint!("\r\x1b[K");
         }
     }
 }

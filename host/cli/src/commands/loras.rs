@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use mortise_harness::{print, print_json};
+use mortise_harness::{print_as, print_json};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
@@ -15,10 +15,7 @@ pub(crate) fn run(command: LorasCommand) -> anyhow::Result<()> {
     match command {
         LorasCommand::List { server, json } => {
             let adapters = AdminClient::of(&server)?.get("/v1/admin/loras")?;
-            match json {
-                true => print_json(&adapters),
-                false => print(&table(&adapters)),
-            }
+            print_as(json, &adapters, table)
         }
         LorasCommand::Show {
             model,
@@ -35,6 +32,7 @@ pub(crate) fn run(command: LorasCommand) -> anyhow::Result<()> {
             path,
             scale,
             server,
+            json,
         } => {
             let body = json!({
                 "base_model": model,
@@ -43,21 +41,23 @@ pub(crate) fn run(command: LorasCommand) -> anyhow::Result<()> {
                 "scale": scale,
             });
             let loaded = AdminClient::of(&server)?.post("/v1/admin/loras/load", &body)?;
-            print(&format!(
-                "{model}:{adapter} is {} after {} ms\n",
-                text(&loaded["status"]),
-                loaded["load_time_ms"]
-            ))
+            print_as(json, &loaded, |loaded| {
+                let status = text(&loaded["status"]);
+                let time = &loaded["load_time_ms"];
+                format!("{model}:{adapter} is {status} after {time} ms\n")
+            })
         }
         LorasCommand::Unload {
             model,
             adapter,
             server,
+            json,
         } => {
             let body = json!({"base_model": model, "lora_id": adapter});
             let unloaded = AdminClient::of(&server)?.post("/v1/admin/loras/unload", &body)?;
-            let status = text(&unloaded["status"]);
-            print(&format!("{model}:{adapter} is {status}\n"))
+            print_as(json, &unloaded, |unloaded| {
+                format!("{model}:{adapter} is {}\n", text(&unloaded["status"]))
+            })
         }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod devices;
+pub(crate) mod health;
 pub(crate) mod inspect;
 pub(crate) mod keys;
 mod library;

@@ -1,74 +1,148 @@
 //! `mortise models …`: the models of a running server, over its admin side.
 
 use std::fmt::Write as _;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::bail;
-use mortise_harness::{print, print_json};
+use mortise_harness::{print_as, print_json};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
 use super::library;
 use crate::admin_args::ModelsCommand;
 use crate::admin_client::AdminClient;
+use crate::progress::Progress;
+
+/// Pause between two looks at a load.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Do what the command line says.
 pub(crate) fn run(command: ModelsCommand) -> anyhow::Result<()> {
     match command {
-        ModelsCommand::List { server, json } => {
-            let models = AdminClient::of(&server)?.get("/v1/admin/models")?;
-            match json {
-                true => print_json(&models),
-                false => print(&table(&models)),
-            }
-        }
+        ModelsCommand::List { server, json } => print_as(
+            json,
+            &AdminClient::of(&server)?.get("/v1/admin/models")?,
+            table,
+        ),
         ModelsCommand::Show { model, server } => {
-            print_json(&AdminClient::of(&server)?.get(&format!(
-                "/v1/admin/models/{}",
-                utf8_percent_encode(&model, NON_ALPHANUMERIC)
-            ))?)
+            let path = format!("/v1/admin/models/{}", encoded(&model));
+            print_json(&AdminClient::of(&server)?.get(&path)?)
         }
         ModelsCommand::Load {
             model,
             settings,
             server,
+            json,
         } => {
             let body = json!({"model": model, "overrides": overrides(&settings)?});
-            let row = AdminClient::of(&server)?.post("/v1/models/load", &body)?;
-            print(&format!(
-                "{model} is {} after {} ms\n",
-                text(&row["runtime_state"]),
-                row["load_time_ms"]
-            ))
+            let row = watched_load(&AdminClient::of(&server)?, &model, &body)?;
+            print_as(json, &row, |row| loaded(&model, row))
         }
         ModelsCommand::Pull {
             model,
             detach,
             server,
-        } => library::pull(&AdminClient::of(&server)?, &model, detach),
+            json,
+        } => {
+            let pull = library::pull(&AdminClient::of(&server)?, &model, detach)?;
+            print_as(json, &pull, |pull| pulled(pull, detach))
+        }
         ModelsCommand::Upload {
             file,
             name,
             sha256,
             server,
-        } => library::upload(&AdminClient::of(&server)?, &file, name, sha256),
-        ModelsCommand::Rm { model, server } => library::remove(&AdminClient::of(&server)?, &model),
-        ModelsCommand::Rescan { server } => {
+            json,
+        } => {
+            let row = library::upload(&AdminClient::of(&server)?, &file, name, sha256)?;
+            print_as(json, &row, sent)
+        }
+        ModelsCommand::Rm {
+            model,
+            server,
+            json,
+        } => {
+            let path = format!("/v1/admin/models/{}", encoded(&model));
+            let removed = AdminClient::of(&server)?.delete(&path)?;
+            print_as(json, &removed, |_| format!("{model} is removed\n"))
+        }
+        ModelsCommand::Rescan { server, json } => {
             let report = AdminClient::of(&server)?.post("/v1/admin/models/rescan", &json!({}))?;
-            print(&changes(&report))
+            print_as(json, &report, changes)
         }
         ModelsCommand::Queues { server, json } => {
-            let queues = AdminClient::of(&server)?.get("/v1/admin/queues")?;
-            match json {
-                true => print_json(&queues),
-                false => print(&queue_table(&queues)),
-            }
+            let admin = AdminClient::of(&server)?;
+            print_as(json, &admin.get("/v1/admin/queues")?, queue_table)
         }
-        ModelsCommand::Unload { model, server } => {
-            let row =
-                AdminClient::of(&server)?.post("/v1/models/unload", &json!({"model": model}))?;
-            print(&format!("{model} is {}\n", text(&row["runtime_state"])))
+        ModelsCommand::Unload {
+            model,
+            server,
+            json,
+        } => {
+            let body = json!({"model": model});
+            let row = AdminClient::of(&server)?.post("/v1/models/unload", &body)?;
+            let state = text(&row["runtime_state"]);
+            print_as(json, &row, |_| format!("{model} is {state}\n"))
         }
     }
+}
+
+/// The end of a load.
+fn loaded(model: &str, row: &Value) -> String {
+    let (state, time) = (text(&row["runtime_state"]), &row["load_time_ms"]);
+    format!("{model} is {state} after {time} ms\n")
+}
+
+/// The end of a pull, or its number where nobody waits for the end.
+fn pulled(pull: &Value, detached: bool) -> String {
+    match detached {
+        true => format!("{}\n", text(&pull["id"])),
+        false => format!(
+            "{} is there; load it with `mortise models load`\n",
+            text(&pull["model"])
+        ),
+    }
+}
+
+/// The end of an upload.
+fn sent(row: &Value) -> String {
+    let (name, digest) = (text(&row["name"]), text(&row["checksum"]));
+    format!("{name} is there, {digest}\n")
+}
+
+fn encoded(name: &str) -> String {
+    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+}
+
+/// Load a model, and show meanwhile how far the server says that it is.
+fn watched_load(server: &AdminClient, model: &str, body: &Value) -> anyhow::Result<Value> {
+    let shown = Progress::spinner(&format!("{model}  waiting"));
+    let path = &format!("/v1/admin/models/{}", encoded(model));
+    let (ended, end) = channel::<()>();
+    thread::scope(|scope| {
+        let shown = &shown;
+        let watch = move || {
+            while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                // The load itself tells what is wrong.
+                let Ok(row) = server.get(path) else { continue };
+                let stage = &row["progress"];
+                match (stage["file"].as_str(), text(&stage["stage"])) {
+                    (Some(file), _) => {
+                        let bytes = |key: &str| stage[key].as_u64().unwrap_or(0);
+                        shown.bytes(file, bytes("bytes_done"), bytes("bytes_total"));
+                    }
+                    (None, "") => {}
+                    (None, stage) => shown.stage(&format!("{model}  {stage}")),
+                }
+            }
+        };
+        scope.spawn(watch);
+        let loaded = server.post("/v1/models/load", body);
+        drop(ended);
+        loaded
+    })
 }
 
 /// Queues in columns, a line for each tenant of a model and one for all of them.

@@ -1,10 +1,10 @@
 //! `mortise plugin list`: the plugins that a server would have, and who would serve whom.
 
 use mortise_config::{Config, Overrides};
-use mortise_harness::golden_cases;
-use mortise_plugin_manager::{LoadedPlugins, ModelKey, PluginConfig};
+use mortise_plugin_manager::{ModelKey, PluginConfig};
 use serde_json::Value;
 
+use crate::advice;
 use crate::cli::PluginListArgs;
 use crate::start::model_source;
 
@@ -22,7 +22,7 @@ pub(crate) fn list(args: PluginListArgs) -> anyhow::Result<Value> {
         quarantine: false,
         ..config.plugins
     };
-    let plugins = LoadedPlugins::load(plugins, golden_cases())?;
+    let plugins = advice::load_plugins(plugins)?;
     let source = model_source();
     let by_architecture = plugins.are_chosen_by_architecture();
     let mut architectures = Vec::with_capacity(config.models.len());

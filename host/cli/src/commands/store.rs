@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use mortise_config::{Config, Overrides};
-use mortise_harness::{print, print_json};
+use mortise_harness::{print_as, print_json};
 use mortise_store::{PostgresConfig, check_database};
 use serde_json::{Map, Value, json};
 
@@ -42,15 +42,16 @@ pub(crate) fn run(command: StoreCommand) -> anyhow::Result<()> {
             }
             print_json(&shown)
         }
-        StoreCommand::Backup { copy, file } => {
+        StoreCommand::Backup { copy, file, json } => {
             let path = path(
                 file,
                 "pg_dump --schema=mortise copies it beside running servers, and psql brings it back",
             )?;
             mortise_store::backup(&path, &copy)?;
-            print(&format!("copied to {}\n", copy.display()))
+            let copied = json!({"store": path, "copy": copy});
+            print_as(json, &copied, |_| format!("copied to {}\n", copy.display()))
         }
-        StoreCommand::Vacuum { file } => {
+        StoreCommand::Vacuum { file, json } => {
             let path = path(
                 file,
                 "PostgreSQL gives free space back by itself, and all of it with VACUUM FULL",
@@ -58,7 +59,10 @@ pub(crate) fn run(command: StoreCommand) -> anyhow::Result<()> {
             let bytes = || std::fs::metadata(&path).map_or(0, |file| file.len());
             let before = bytes();
             mortise_store::vacuum(&path)?;
-            print(&format!("{before} bytes before, {} now\n", bytes()))
+            let shrunk = json!({"store": path, "bytes_before": before, "bytes": bytes()});
+            print_as(json, &shrunk, |shrunk| {
+                format!("{before} bytes before, {} now\n", shrunk["bytes"])
+            })
         }
     }
 }

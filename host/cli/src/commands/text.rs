@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use mortise_harness::{Harness, golden_cases, model_files, print, print_json, read};
+use mortise_harness::{Harness, model_files, print_as, print_json, read};
 use mortise_plugin::Kind;
-use mortise_plugin_manager::{AuthConfig, BindingConfig, LoadedPlugins, PluginConfig};
+use mortise_plugin_manager::{AuthConfig, BindingConfig, PluginConfig};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::advice;
 use crate::cli::{ModelInput, ParseArgs};
 
 /// `mortise template render`
@@ -21,7 +22,7 @@ pub(crate) fn template(input: &ModelInput) -> anyhow::Result<()> {
 /// `mortise parse`
 pub(crate) fn parse(args: &ParseArgs) -> anyhow::Result<()> {
     if args.formats {
-        return formats(&args.input);
+        return formats(&args.input, args.json);
     }
     let chosen = args.format.iter().map(|name| BindingConfig {
         // Whichever serves: the folder's, or the embedded one.
@@ -32,8 +33,8 @@ pub(crate) fn parse(args: &ParseArgs) -> anyhow::Result<()> {
 }
 
 /// Names of formats with a line about each: what the settings of the output parser may say.
-fn formats(input: &ModelInput) -> anyhow::Result<()> {
-    let plugins = LoadedPlugins::load(plugins(input, Vec::new()), golden_cases())?;
+fn formats(input: &ModelInput, as_json: bool) -> anyhow::Result<()> {
+    let plugins = advice::load_plugins(plugins(input, Vec::new()))?;
     let schema = plugins.settings_schema(Kind::OutputParser);
     let schema: Value = serde_json::from_str(schema.unwrap_or("{}"))
         .context("the settings schema of the output parser is no JSON")?;
@@ -41,17 +42,22 @@ fn formats(input: &ModelInput) -> anyhow::Result<()> {
         let all = schema.pointer(&format!("/properties/format/{key}"));
         all.and_then(Value::as_array).into_iter().flatten()
     };
-    let mut lines = String::new();
     let mut about = list("enumDescriptions").filter_map(Value::as_str);
-    for name in list("enum").filter_map(Value::as_str) {
-        let about = about.next().unwrap_or_default();
-        lines.push_str(format!("{name:<18} {about}").trim_end());
-        lines.push('\n');
-    }
-    if lines.is_empty() {
+    let names = list("enum").filter_map(Value::as_str);
+    let formats: Vec<(&str, &str)> = names
+        .map(|name| (name, about.next().unwrap_or_default()))
+        .collect();
+    if formats.is_empty() {
         bail!("the output parser that serves has no list of formats in its settings");
     }
-    print(&lines)
+    let row = |(name, about): &(&str, &str)| json!({"name": name, "description": about});
+    let rows: Value = formats.iter().map(row).collect();
+    print_as(as_json, &rows, |_| {
+        let line = |(name, about): &(&str, &str)| {
+            format!("{name:<18} {about}").trim_end().to_owned() + "\n"
+        };
+        formats.iter().map(line).collect()
+    })
 }
 
 fn plugins(input: &ModelInput, bindings: Vec<BindingConfig>) -> PluginConfig {
@@ -76,7 +82,7 @@ fn answer(
     ask: impl FnOnce(&Harness, Value) -> anyhow::Result<Value>,
 ) -> anyhow::Result<()> {
     let request = read(input.input.as_deref())?;
-    let plugins = LoadedPlugins::load(plugins(input, bindings), golden_cases())?;
+    let plugins = advice::load_plugins(plugins(input, bindings))?;
     let text = Arc::new(model_files(input.model.as_deref())?);
     let harness = Harness::open(plugins, &AuthConfig::default(), text, None)?;
     print_json(&ask(&harness, request)?)
