@@ -11,10 +11,11 @@ use serde_json::Value;
 
 use crate::support::client::Request;
 use crate::support::{Server, binary};
+use crate::{book_formats, book_requests};
 
 const KEY: &str = "an admin key of the tests";
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -32,7 +33,7 @@ fn printed(arguments: &[&str]) -> Option<String> {
 }
 
 /// Help of each command, by its words.
-fn helps() -> BTreeMap<Vec<String>, String> {
+pub(crate) fn helps() -> BTreeMap<Vec<String>, String> {
     let mut helps = BTreeMap::new();
     let mut left = vec![Vec::<String>::new()];
     while let Some(words) = left.pop() {
@@ -55,7 +56,7 @@ fn helps() -> BTreeMap<Vec<String>, String> {
     helps
 }
 
-const MADE: &str =
+pub(crate) const MADE: &str =
     "A test makes this page from the program: `MORTISE_UPDATE_REFERENCE=1` writes it anew.\n";
 
 fn command_line() -> String {
@@ -124,8 +125,8 @@ fn pages() -> Vec<(&'static str, String)> {
     let admin = document.send(&address[..end]).ok();
     let api = server.get("/openapi.json").ok();
     let routes = format!(
-        "# Routes\n\n{MADE}\nWith parameters, bodies and answers they are in `GET /openapi.json` and `GET /v1/admin/openapi.json`: \
-         [the contract](../api/contract.md).\n\n## The API\n\n{}\n## The admin side\n\n{}",
+        "# Routes\n\n{MADE}\nWith parameters, bodies and answers: [requests](requests.md) and [those to the admin side](admin-requests.md); for programs \
+         `GET /openapi.json` and `GET /v1/admin/openapi.json`, [the contract](../api/contract.md).\n\n## The API\n\n{}\n## The admin side\n\n{}",
         routes_of(&api),
         routes_of(&admin),
     );
@@ -133,6 +134,13 @@ fn pages() -> Vec<(&'static str, String)> {
         ("cli.md", command_line()),
         ("configuration.md", configuration()),
         ("routes.md", routes),
+        ("requests.md", book_requests::page("Requests", &api)),
+        (
+            "admin-requests.md",
+            book_requests::page("Requests to the admin side", &admin),
+        ),
+        ("model-families.md", book_formats::families()),
+        ("formats.md", book_formats::formats()),
         ("metrics.md", metrics(&server.get("/metrics").text())),
         ("errors.md", errors()),
     ]

@@ -7,6 +7,8 @@ mod batches;
 mod bench;
 mod bodies;
 mod book;
+mod book_formats;
+mod book_requests;
 mod command_errors;
 mod command_forms;
 mod command_health;

@@ -132,6 +132,64 @@ fn links_of_the_documentation_lead_somewhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Folders of the repository that pages name in code.
+const FOLDERS: [&str; 7] = [
+    "examples/",
+    "fuzz/",
+    "host/",
+    "kernels/",
+    "packaging/",
+    "tests/",
+    "wit/",
+];
+
+/// Paths of a project of `mortise plugin new`, which has folders of the same names.
+const OF_PROJECTS: &str = "wit/reasoning/";
+
+/// Paths of the repository that a page names in spans of code: those that stand by themselves.
+fn paths(text: &str) -> Vec<&str> {
+    let spans = text
+        .lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    let plain = |span: &&str| {
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+        FOLDERS.iter().any(|folder| span.starts_with(folder))
+            && !span.starts_with(OF_PROJECTS)
+            && span.chars().all(letters)
+    };
+    spans.filter(plain).collect()
+}
+
+#[test]
+fn no_link_leaves_the_book_and_paths_that_it_names_are_there() {
+    let root = fs::canonicalize(root()).expect("the repository");
+    let docs = root.join("docs");
+    let mut all = Vec::new();
+    pages(&docs, &mut all);
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for page in &all {
+        let text = fs::read_to_string(page).expect("a page");
+        let folder = page.parent().expect("a folder");
+        for link in links(&text) {
+            let path = link.split('#').next().unwrap_or_default();
+            if !plain(&folder.join(path)).starts_with(&docs) {
+                wrong.push(format!(
+                    "{}: {link} leaves the book, where it would be dead; name the path in code",
+                    page.display()
+                ));
+            }
+        }
+        for path in paths(&text) {
+            count += 1;
+            if !root.join(path).exists() {
+                wrong.push(format!("{}: `{path}` is not there", page.display()));
+            }
+        }
+    }
+    assert!(count > 20, "{count} paths");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn the_book_has_every_page_once() {
     let docs = fs::canonicalize(root().join("docs")).expect("docs");

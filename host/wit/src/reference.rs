@@ -18,7 +18,7 @@ pub fn reference() -> Result<String, WitError> {
     let name = &resolve.packages[id].name;
     let mut page = format!(
         "# Reference of `{name}`\n\n\
-         Made of the doc comments of [`wit/v0.3`](../../wit/v0.3) by `mortise plugin reference`; a test holds\n\
+         Made of the doc comments of `wit/v0.3` by `mortise plugin reference`; a test holds\n\
          that it is up to date.\n"
     );
     let _ = writeln!(page, "\n## Kinds and what they may import\n");
