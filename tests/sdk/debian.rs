@@ -24,8 +24,8 @@ fn reason_against() -> Option<String> {
     if user != b"0\n" {
         return Some("only root installs packages".to_owned());
     }
-    let places = ["/etc/mortise", PROGRAM].into_iter().chain(FOLDERS);
-    if let Some(place) = places.into_iter().find(|place| Path::new(place).exists()) {
+    let mut places = ["/etc/mortise", PROGRAM].into_iter().chain(FOLDERS);
+    if let Some(place) = places.find(|place| Path::new(place).exists()) {
         return Some(format!(
             "`{place}` is there, which the test would take away"
         ));
