@@ -1,5 +1,5 @@
-//! Answers: two bytes that name a format and what a request has, and what a model writes, as `tests/parsers/kept.rs` has it.
-//! Nothing is lost or made up, and cuts change nothing.
+//! Fuzz target of answers: two bytes select the format and the request, the rest is the text of a model, as
+//! `tests/parsers/kept.rs` has it. No text may be lost or made up, and cuts must not change the events.
 
 #[path = "../../tests/parsers/kept.rs"]
 mod kept;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Machine code runs on its architecture and on later ones of the same generation.
 const ARCHITECTURES: [u32; 3] = [80, 89, 90];
-/// Of the PTX.
+/// Compute capability that the PTX is compiled for.
 const NEWEST: u32 = 90;
 
 fn main() {
@@ -28,7 +28,7 @@ fn main() {
     compile(&nvcc, &output());
 }
 
-/// What cargo calls a variable of a build script is always there.
+/// Variable of the environment that cargo sets for every build script.
 fn variable(name: &str) -> PathBuf {
     std::env::var_os(name).unwrap_or_default().into()
 }

@@ -27,7 +27,7 @@ fn close(found: &[f32], expected: impl IntoIterator<Item = f64>, tolerance: f64)
     }
 }
 
-/// Where `lengths.len()` sequences lie, their blocks scattered over the arena.
+/// Layout of `lengths.len()` sequences in the KV cache, whose blocks are scattered over the arena.
 struct Layout {
     lengths: Vec<usize>,
     shape: KvShape,
@@ -132,7 +132,7 @@ fn check_q8(layout: &Layout, group: usize, scoring: Scoring<'_>, noise: &[f32]) 
     check_attention(keys, values, layout, group, scoring, noise);
 }
 
-/// Each number is off by half a scale at most, and the scale is 1/127 of the largest of its 32,
+/// Check rounding errors: each number is off by half a scale at most, and the scale is 1/127 of the largest of its 32,
 /// rounded up to a number of f16, whose places are 2^-24 apart near nought.
 fn check_rounding<'a>(stored: impl Iterator<Item = &'a f32>, given: &[f32]) {
     let stored: Vec<f32> = stored.copied().collect();

@@ -13,7 +13,7 @@ const REFERENCE: &str = "registry.example/team/policy:1.0";
 /// Type of a signed text.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
-/// What a shell command prints, which succeeds.
+/// Output of a shell command, which must succeed.
 fn shell(command: &str) -> String {
     let output = Command::new("bash").args(["-euc", command]).output();
     let output = output.expect("run bash");

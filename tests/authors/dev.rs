@@ -65,7 +65,7 @@ impl Drop for Dev {
     }
 }
 
-/// What a caller of a blocked tenant is told.
+/// Message that a caller of a blocked tenant gets.
 fn refusal(server: &Server) -> String {
     let body = json!({"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]});
     let request = Request::post("/v1/chat/completions", &body).header("x-tenant", "banned");

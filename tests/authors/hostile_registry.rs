@@ -13,12 +13,12 @@ use crate::support::example::root;
 const TOKEN: &str = "a-token";
 const ALICE: &str = "Basic YWxpY2U6b3Blbg==";
 
-/// What a registry does wrong.
+/// Attack of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attack {
-    /// Nothing.
+    /// No attack.
     None,
-    /// Nothing, and it wants a token.
+    /// No attack, by a registry that wants a token.
     Token,
     /// One byte of the layer is another.
     Layer,

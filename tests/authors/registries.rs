@@ -30,7 +30,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// With the users above, or for everybody.
+    /// Start the registry, with the users above or for everybody.
     pub(crate) fn start(users: bool) -> Self {
         let folder = tempfile::tempdir().expect("make a folder");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
@@ -96,7 +96,7 @@ impl Desk {
         self.at("plugins")
     }
 
-    /// What `docker login` leaves for a registry.
+    /// Write the login for a registry, as `docker login` leaves it.
     pub(crate) fn log_in(&self, registry: &str, auth: &str) {
         let config = json!({"auths": {registry: {"auth": auth}}});
         std::fs::create_dir_all(self.at(".docker")).expect("make a folder");
@@ -117,7 +117,7 @@ impl Desk {
             .expect("run mortise")
     }
 
-    /// What `mortise plugin` prints, which succeeds.
+    /// Output of `mortise plugin`, which must succeed, as JSON.
     pub(crate) fn does(&self, arguments: &[&str]) -> Value {
         let output = self.run(arguments);
         let told = String::from_utf8_lossy(&output.stderr);
@@ -125,7 +125,7 @@ impl Desk {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// What `mortise plugin` says, which fails.
+    /// Error output of `mortise plugin`, which must fail without a panic.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();

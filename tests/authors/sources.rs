@@ -15,7 +15,7 @@ fn config(folder: &Path, source: &str) -> String {
     )
 }
 
-/// What a server says that does not start.
+/// Error output of a server that does not start.
 fn refuses(config: &str) -> String {
     let folder = tempfile::tempdir().expect("make a folder");
     let file = folder.path().join("mortise.toml");

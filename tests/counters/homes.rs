@@ -1,4 +1,4 @@
-//! What holds of counters, wherever they are kept: one suite for those of this process and for those that hosts share.
+//! Counters in each of their homes: one suite for those of this process and for those that hosts share.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -94,9 +94,9 @@ fn answered(address: &str) -> Met {
 #[derive(Default)]
 struct Load {
     answered: AtomicU64,
-    /// Of those, the ones that came within the window before the kill, and may be forgotten.
+    /// Answered requests that came within the window before the kill, and may be forgotten.
     late: AtomicU64,
-    /// Requests that may be counted or not, beside those.
+    /// Requests that may be counted or not, beside the answered ones.
     unsure: AtomicU64,
     killing: AtomicBool,
 }

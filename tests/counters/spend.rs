@@ -1,4 +1,4 @@
-//! What requests cost: prices, budgets, totals, for local and remote models.
+//! Spend: prices, budgets and totals of requests, for local and remote models.
 
 use serde_json::{Value, json};
 

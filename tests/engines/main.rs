@@ -170,7 +170,7 @@ fn streamed(server: &Server, mut body: Value) -> (String, Value, Value) {
     events(&answer.text())
 }
 
-/// The same of the text of a stream.
+/// Content, usage and error of the text of a stream.
 fn events(text: &str) -> (String, Value, Value) {
     let (mut content, mut usage, mut error) = (String::new(), Value::Null, Value::Null);
     for data in text.lines().filter_map(|line| line.strip_prefix("data: ")) {

@@ -17,13 +17,13 @@ fn renders_for(there: &LlamaServer) -> Server {
     ))
 }
 
-/// The same model, computed by mortise.
+/// Server that computes the same model itself.
 fn own() -> Server {
     let path = demo_gguf::path();
     Server::configured(&format!("[[models]]\nname = \"remote\"\npath = {path:?}\n"))
 }
 
-/// What the caller reads of an answer, without what is drawn anew each time.
+/// Answer as the caller reads it, without the ids that are drawn anew each time.
 fn told(answer: &Value) -> Value {
     let choice = &answer["choices"][0];
     let calls = choice["message"]["tool_calls"].as_array();

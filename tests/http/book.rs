@@ -19,7 +19,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a command of the program prints.
+/// Output of a command of the program.
 fn printed(arguments: &[&str]) -> Option<String> {
     let output = Command::new(binary())
         .args(arguments)
@@ -271,7 +271,7 @@ fn blocks(language: &str) -> Vec<(String, String)> {
     blocks
 }
 
-/// What is wrong with a command line of the program, by the help of its commands.
+/// Fault of a command line of the program, by the help of its commands; `None` if it is right.
 fn wrong_command(line: &str, helps: &BTreeMap<Vec<String>, String>) -> Option<String> {
     let line = line.split(" #").next().unwrap_or_default();
     let line = line.split([';', '|', '>', ')']).next().unwrap_or_default();

@@ -71,7 +71,7 @@ fn every_command_that_prints_a_result_takes_json_or_says_why_not() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a command prints with `--json`.
+/// Output of a command with `--json`.
 fn as_json(arguments: &[&str], input: &str) -> Value {
     let text = printed(&[arguments, &["--json"]].concat(), input);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text}"))

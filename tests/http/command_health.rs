@@ -14,7 +14,7 @@ fn report(arguments: &[&str]) -> Value {
     serde_json::from_str(&printed(&all, "")).expect("JSON")
 }
 
-/// What a command that must end with 1 says.
+/// Message of a command that must end with 1.
 fn refused(arguments: &[&str]) -> String {
     let output = mortise(&[&["health"][..], arguments].concat(), "");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -81,7 +81,7 @@ fn feature_e27_the_contract_has_the_methods_of_the_routes() {
     assert_eq!(different.len(), ids.len(), "{ids:?}");
 }
 
-/// Nothing is routed but by what takes an operation.
+/// Routes are made only by the function that takes an operation.
 #[test]
 fn no_route_is_made_without_its_operation() {
     for folder in [
@@ -177,7 +177,7 @@ impl Call {
         self
     }
 
-    /// Send it; the answer and the body are as the contract has them.
+    /// Send the call, and check that call and answer are as the contract has them.
     fn send(&self, server: &Server, contract: &Contract) -> Response {
         let (path, method, operation) = contract.operation(self.id);
         let path = self.path.clone().unwrap_or(path);

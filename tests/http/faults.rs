@@ -441,7 +441,7 @@ fn without_the_variable_nothing_is_injected() {
     assert_eq!(server.get("/health").status(), 200);
 }
 
-/// What the sources start as a task that must go on has a test here.
+/// Every task that the sources start as one that must go on has a test here.
 #[test]
 fn every_task_that_must_go_on_is_made_to_panic() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

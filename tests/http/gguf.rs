@@ -93,7 +93,7 @@ fn a_damaged_gguf_file_ends_the_start_with_the_reason() {
     );
 }
 
-/// What a model says, to compare.
+/// Choices of a model's completion, to compare.
 fn said(server: &Server) -> Value {
     let request = json!({
         "model": "m", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "logprobs": 2,

@@ -12,7 +12,7 @@ use crate::support::client::events;
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Whatever hangs is given up then.
+/// Time after which a test that hangs is given up.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// One connection.
@@ -91,7 +91,7 @@ fn question(text: &str, stream: bool) -> Value {
     })
 }
 
-/// What the same question gets over HTTP/1.
+/// Answer to the same question over HTTP/1.
 fn over_http1(server: &Server, text: &str) -> String {
     let answer = server.post(CHAT, &question(text, false)).ok();
     let content = answer["choices"][0]["message"]["content"].as_str();

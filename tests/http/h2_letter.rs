@@ -20,12 +20,12 @@ use crate::support::frames::{
 /// A server that has said nothing for so long tolerates what was wrong. Only a case that fails waits.
 const TOLERATED: Duration = Duration::from_secs(10);
 
-/// Where an error must show.
+/// Place at which an error must show.
 #[derive(Debug, Clone, Copy)]
 enum At {
-    /// On the connection: GOAWAY with one of these codes, or its end.
+    /// The connection: GOAWAY with one of these codes, or its end.
     Connection(&'static [u32]),
-    /// On the stream or the connection.
+    /// The stream or the connection.
     Stream(&'static [u32]),
 }
 

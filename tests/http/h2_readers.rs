@@ -83,7 +83,7 @@ fn a_stream_whose_peer_makes_no_room_is_reset_and_the_others_go_on() {
     assert_eq!(body["object"], "list");
 }
 
-/// Who has no key is cut off in time though it takes a byte now and then: the stream, or the connection that has no other.
+/// Keyless peers are cut off in time though they take a byte now and then: the stream, or the connection that has no other.
 #[test]
 fn a_peer_without_a_key_takes_no_longer_for_dripping() {
     let server = Server::configured(CONFIG);

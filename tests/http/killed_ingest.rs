@@ -81,7 +81,8 @@ fn feature_e30_no_document_is_lost_whenever_the_server_or_a_compaction_is_killed
     kill_and_look(&format!("[store]\npath = {path:?}\n"), Some(&path));
 }
 
-/// What belongs to a killed server is others' after 15 s, which the end of this test waits for.
+/// An index in the database loses no document by kills. Documents of a killed server are taken over by others after 15
+/// s, which the end of this test waits for.
 #[test]
 fn feature_z8_no_document_of_an_index_in_the_database_is_lost_by_kills() {
     if let Some(postgres) = Postgres::with_pgvector() {

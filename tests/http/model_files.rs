@@ -71,7 +71,7 @@ fn end_tokens_of_the_configuration_end_an_answer() {
     server.assert_sound();
 }
 
-/// What `mortise serve` says of a folder that it refuses.
+/// Error output of `mortise serve` for a folder that it refuses.
 fn refusal(folder: &TempDir) -> String {
     let path = folder.path().to_str().expect("UTF-8");
     let output = Command::new(binary())

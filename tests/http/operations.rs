@@ -1,4 +1,4 @@
-//! What operators read: the page of metrics, the alerts and the dashboard that ask it, the runbook, the access log.
+//! Operations: the page of metrics, the alerts and the dashboard that ask it, the runbook, the access log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

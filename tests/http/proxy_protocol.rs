@@ -13,7 +13,7 @@ const TABLES: &str = "[server]\nproxy_protocol = true\nheader_timeout_ms = 1000\
 const SECOND: &[u8] =
     b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x10\xc0\0\x02\x08\xc0\0\x02\x01\x9c\x40\x01\xbb\x04\0\x01\0";
 
-/// What the server answers to bytes, until it closes the connection.
+/// Answer of the server to bytes, until it closes the connection.
 fn answer(mut stream: TcpStream, bytes: &[u8]) -> String {
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.write_all(bytes).expect("write");

@@ -297,7 +297,7 @@ fn is_elsewhere(key: &str) -> bool {
     keys.any(|(known, _)| known == key)
 }
 
-/// What a caller can hold has a bound by name, and a share: of those without a key most of all, who are anybody.
+/// Resources that a caller can hold have a bound by name, and a share: keyless callers most of all, who are anybody.
 #[test]
 fn every_resource_has_a_bound_and_a_share() {
     let resources = resources(&page());

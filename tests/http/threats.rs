@@ -60,7 +60,7 @@ fn until_idle(server: &Server) {
     });
 }
 
-/// Nothing that a request names is ever fetched (I1, I4): this model sees text only.
+/// Addresses that a request names are never fetched (I1, I4): this model sees text only.
 #[test]
 fn i1_i4_addresses_in_requests_are_refused_and_never_asked() {
     let inside = TcpListener::bind("127.0.0.1:0").expect("a port");

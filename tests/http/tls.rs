@@ -370,7 +370,7 @@ fn feature_z4_the_admin_side_asks_for_a_certificate_and_a_key() {
     server.assert_sound();
 }
 
-/// What a peer reads that writes this and then waits.
+/// Bytes that the server sends to a peer that writes `write` and then waits.
 fn told(address: &str, write: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");

@@ -38,7 +38,7 @@ fn keyed(path: &str, body: &Value, key: &str) -> Request {
     Request::post(path, body).header("authorization", &format!("Bearer {key}"))
 }
 
-/// The same request with its body in chunks, of which nobody tells the length before.
+/// Copy of a request with its body in chunks, whose length is not declared.
 fn chunked(request: &Request) -> Request {
     let mut sent = request.clone().header("transfer-encoding", "chunked");
     let mut body = Vec::new();

@@ -41,7 +41,7 @@ pub(crate) enum End {
     Answered(&'static [u16]),
     /// The server fails it by itself, with one of these codes.
     Failed(&'static [u16]),
-    /// It ends. The rest is left to servers.
+    /// The connection ends; how is left to servers.
     Ended,
 }
 
@@ -245,7 +245,7 @@ pub(crate) fn reserved_bits_and_opcodes() -> Vec<Case> {
 /// Ways to write frames.
 type Written = fn(&str, &[Vec<u8>], &[Event], End) -> Case;
 
-/// At once, one by one, and octet by octet.
+/// Ways to write frames: at once, one by one, and octet by octet.
 const WAYS: [Written; 3] = [
     |id, frames, events, end| case(id, frames, events, end),
     apart,
@@ -415,8 +415,8 @@ fn failing_fast(id: &str, one: usize, two: usize) -> Case {
     steps(id, all, &[pong("")], NO_TEXT)
 }
 
-/// The same in one frame, in three writes. The suite would like the second to fail; a server that reads whole frames
-/// refuses the text when its frame is complete, which the suite calls not strict.
+/// A case of the invalid text in one frame, in three writes. The suite would like the second write to fail; a server
+/// that reads whole frames refuses the text when its frame is complete, which the suite calls not strict.
 fn in_one_frame(id: &str, one: usize, two: usize) -> Case {
     let frame = whole(TEXT, invalid(one, two).concat());
     let head = frame.len() - 21;

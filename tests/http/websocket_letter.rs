@@ -25,7 +25,7 @@ fn echo(more: &str) -> Server {
     )
 }
 
-/// Something that came.
+/// Event, close frame or end that a client reads.
 #[derive(Debug)]
 enum Come {
     Event(Event),
@@ -90,7 +90,7 @@ impl Peer {
         Ok(payload.map(|payload| (head[0], payload)))
     }
 
-    /// Whatever comes next.
+    /// Next message, pong, close frame or end of the connection; pings are passed over.
     fn next(&mut self) -> Result<Come, String> {
         let mut message: Option<(u8, Vec<u8>)> = None;
         while let Some((first, payload)) = self.frame()? {

@@ -156,7 +156,7 @@ const SEQUENCES: [Sequences; 15] = [
     ],
 ];
 
-/// So many octets from a first one up.
+/// Octets in ascending order from `FIRST` on, `COUNT` of them.
 const fn ascending<const FIRST: u8, const COUNT: usize>() -> [u8; COUNT] {
     let mut octets = [FIRST; COUNT];
     let mut at = 0;
@@ -167,7 +167,7 @@ const fn ascending<const FIRST: u8, const COUNT: usize>() -> [u8; COUNT] {
     octets
 }
 
-/// The same with a space behind each.
+/// Octets in ascending order, with a space behind each; `COUNT` octets with the spaces.
 const fn spaced<const FIRST: u8, const COUNT: usize>() -> [u8; COUNT] {
     let mut octets = [b' '; COUNT];
     let mut at = 0;

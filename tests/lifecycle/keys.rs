@@ -141,7 +141,7 @@ fn feature_z1_wishes_for_keys_are_refused_by_field() {
     }
 }
 
-/// What `mortise keys …` prints, and whether it succeeds.
+/// Output of `mortise keys …`, and whether it succeeds.
 fn keys(arguments: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
     let output = Command::new(crate::support::binary())
         .arg("keys")

@@ -12,7 +12,7 @@ struct Loads {
     config: String,
 }
 
-/// What shows of the demo model in this file.
+/// Configuration of the demo model, with further lines.
 fn demo(name: &str, more: &str) -> String {
     let path = example::root().join("examples/demo-model/model");
     format!("[[models]]\nname = \"{name}\"\npath = {path:?}\n{more}\n")

@@ -30,7 +30,7 @@ const REFUSALS: [&str; 9] = [
     "upstream_error",
 ];
 
-/// The same numbers for the same seed (xorshift64*, Vigna 2016).
+/// Random numbers that are the same for the same seed (xorshift64*, Vigna 2016).
 struct Numbers(u64);
 
 impl Numbers {

@@ -76,7 +76,7 @@ fn chunk(managed: &Managed, path: &str, first: usize, bytes: &[u8], total: usize
     managed.ask(request.header("content-range", &range))
 }
 
-/// Nothing is left of what was refused.
+/// Check that the folder keeps no file of a refused upload.
 fn assert_empty(folder: &Path) {
     for part in ["entries", "files", "incoming"] {
         let count = fs::read_dir(folder.join(part)).map_or(0, Iterator::count);

@@ -153,7 +153,7 @@ pub(crate) fn expected(case: &Case) -> Answer {
 }
 
 impl Answer {
-    /// The same with arguments as they are written without blanks, since formats differ in those.
+    /// Compact the arguments of calls to JSON without blanks and with sorted keys, since formats differ in those.
     pub(crate) fn compact(mut self) -> Self {
         for call in &mut self.calls {
             if let Ok(Value::Object(mut arguments)) = serde_json::from_str(&call.arguments) {

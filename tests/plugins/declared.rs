@@ -69,7 +69,7 @@ impl Site {
         self.folder.path().join("plugins")
     }
 
-    /// What an operator is told of who would serve whom: the template's origin by model.
+    /// Origin of the chat template that serves each model, as `mortise plugin list` tells it.
     fn listed(&self) -> Result<Vec<(String, String)>, String> {
         let output = mortise(&["plugin", "list", "--config", &self.config]);
         if !output.status.success() {

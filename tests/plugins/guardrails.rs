@@ -18,12 +18,12 @@ fn serve(file: &std::path::Path, binding: &str, say: &str) -> Server {
     )
 }
 
-/// One with the example that looks for words.
+/// A server with the example guardrail that looks for words.
 fn words(binding: &str, say: &str) -> Server {
     serve(&built("banned-words"), binding, say)
 }
 
-/// One with the guest whose verdict is what the text asks for.
+/// A server with the guest whose verdict is the one that the text asks for.
 fn guest(binding: &str, say: &str) -> Server {
     serve(every_kind(), binding, say)
 }
@@ -53,7 +53,7 @@ fn said(answer: &Value) -> (String, String) {
     )
 }
 
-/// The same of a stream.
+/// Content and finish reason of a streamed choice.
 fn streamed(server: &Server) -> (String, String) {
     let response = ask(server, &json!({"stream": true}));
     let (mut content, mut reason) = (String::new(), String::new());

@@ -69,7 +69,7 @@ impl Keyed {
         self.0.get("/ready").json()["plugins"]["reload"].clone()
     }
 
-    /// What the admin side says of the last reload.
+    /// Error of the last reload, as the admin side tells it.
     fn error(&self) -> String {
         let line = self
             .0

@@ -8,7 +8,7 @@ use crate::support::client::{Request, Response, events};
 use crate::support::example::every_kind as guest;
 use crate::swap::Live;
 
-/// What the guest prints when it panics, and parts of what its toolchain and the runtime add.
+/// Words of the guest's panic message, and of the messages that its toolchain and the runtime add.
 const WORDS: [&str; 8] = [
     "gives up", "panicked", "trap ", "trapped", ".rs", "wasm", "thread", "guest",
 ];
@@ -26,7 +26,7 @@ const PANICS: [(&str, &str, bool); 9] = [
     ("tool", "call", true),
 ];
 
-/// How a model calls a tool of the server.
+/// Text by which a model calls a tool of the server.
 fn call(tool: &str, text: &str) -> String {
     let call = json!({"name": tool, "arguments": {"text": text}});
     format!("<tool_call>\n{call}\n</tool_call>")

@@ -29,7 +29,8 @@ fn server(more: &str) -> Server {
     Server::scripted("default = \"The answer.\"", &bound(more))
 }
 
-/// What the guest sees in a header of a request with these headers, and whose key it takes it for.
+/// Value that the guest sees in a header of a request with the headers `sent`, and the owner of the key that it takes
+/// the value for.
 fn seen(server: &Server, header: &str, sent: &[(&str, &str)]) -> (String, String) {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     let body = json!({"model": "scripted", "messages": messages});

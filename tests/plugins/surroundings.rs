@@ -31,7 +31,7 @@ fn plugin(arguments: &[&str], succeeds: bool) -> String {
     }
 }
 
-/// What a plugin says to an input.
+/// Answer of a plugin to an input.
 fn asked(file: &Path, input: &Value, more: &[&str]) -> Value {
     let question = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(question.path(), input.to_string()).expect("write the input");
@@ -40,7 +40,7 @@ fn asked(file: &Path, input: &Value, more: &[&str]) -> Value {
     serde_json::from_str(&plugin(&arguments, true)).expect("JSON")
 }
 
-/// Whom the guest allows to ask for this, which is where it puts its answer.
+/// Subject of the guest's allowance for a command; the guest puts its answer there.
 fn subject(command: &str, more: &[&str]) -> Value {
     let input = json!({"model": command});
     let more = [&["--kind", "policy"], more].concat();

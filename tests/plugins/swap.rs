@@ -56,7 +56,7 @@ impl Live {
         response.json()
     }
 
-    /// Where the chat template comes from that serves now.
+    /// Serving entry of the chat template, from the status of the plugins.
     pub(crate) fn template(&self) -> Value {
         let status = self.status();
         let serving = status["serving"].as_array().expect("places").clone();
@@ -259,7 +259,7 @@ pub(crate) fn kept_promise() -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// One that the plugin fails.
+/// A case of `house-rules` that fails.
 pub(crate) fn broken_promise() -> Value {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     json!({"input": {"messages": messages}, "expect": {"prompt": "HI"}})

@@ -17,7 +17,7 @@ use crate::support::example::every_kind as guest;
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Who is served meanwhile.
+/// Caller that is served during the attacks.
 const BYSTANDER: Caller<'static> = Caller {
     model: "mortise-demo",
     key: None,
@@ -77,7 +77,7 @@ impl Target {
         self
     }
 
-    /// With this Jinja template.
+    /// Serve the model with this Jinja template.
     fn template(self, source: &str) -> Self {
         let settings = format!(
             "deadline_ms = 500\nsettings = {{ chat_template = {} }}",
@@ -163,8 +163,8 @@ fn b1_b2_b4_template_bombs_cost_their_own_request() {
     }
 }
 
-/// Whose fault a bomb is does not depend on what ends it: the steps that are counted, or a deadline that a
-/// slow machine meets before them.
+/// Attribution of a bomb to the caller does not depend on the bound that ends it: the counted steps, or a deadline that
+/// a slow machine meets before them.
 #[test]
 fn b1_a_bomb_that_meets_its_deadline_first_is_the_callers_fault_too() {
     let bomb = when_asked(

@@ -11,7 +11,7 @@ use crate::sources::Group;
 const BEGIN: &str = "<!-- counts: written by the tests -->\n";
 const END: &str = "<!-- end of counts -->";
 
-/// What became of the schemas of a category and of their instances.
+/// Counts of the schemas of a category and of their instances, by outcome.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     schemas: usize,

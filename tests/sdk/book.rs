@@ -100,7 +100,7 @@ fn within(book: &Path, path: &Path) -> Option<PathBuf> {
     plain.starts_with(book).then_some(plain)
 }
 
-/// What is wrong with a link of a page.
+/// Fault of a link of a page.
 fn problem(
     book: &Path,
     pages: &HashMap<PathBuf, Page>,

@@ -40,7 +40,7 @@ fn scripted() -> Server {
     scripted_with("")
 }
 
-/// The same with further configuration.
+/// Models that say what the tests expect, on a server with further configuration.
 fn scripted_with(more: &str) -> Server {
     let files = model::byte_level();
     let of = |name: &str, script: &str| {
@@ -136,7 +136,7 @@ fn managed(folder: &Path, more: &str, variables: &[(&str, &Path)]) -> (Server, S
     (server, admin)
 }
 
-/// Where a program is, which the driver does not look for.
+/// Path of a program, which the driver does not look for itself.
 fn found(program: &str) -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(program));
@@ -192,7 +192,8 @@ fn drive_admin(tests: &str, more: &[(&str, &str)]) {
     drive_managed(tests, more, "", &[]);
 }
 
-/// The same with further configuration and variables of the server.
+/// Let a Chromium of its own go through tests of the page of the admin side, on a server with further configuration and
+/// variables.
 fn drive_managed(tests: &str, more: &[(&str, &str)], config: &str, variables: &[(&str, &Path)]) {
     let records = tempfile::tempdir().expect("make a folder");
     let (managed, admin) = managed(records.path(), config, variables);

@@ -63,7 +63,7 @@ impl Installed {
         run(Command::new("dpkg").args(arguments).env("PATH", path))
     }
 
-    /// What the scripts asked systemd for since the last look.
+    /// Requests of the scripts to systemd since the last look.
     fn asked(&self) -> Vec<String> {
         let log = self.work.path().join("calls");
         let text = fs::read_to_string(&log).unwrap_or_default();

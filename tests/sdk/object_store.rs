@@ -58,7 +58,7 @@ impl Store {
         store
     }
 
-    /// What AWS's client says.
+    /// Output of AWS's client for a command.
     fn look(&self, command: &str) -> String {
         run(Command::new(&self.python)
             .arg(sources().join("object_store/look.py"))

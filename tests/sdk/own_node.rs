@@ -33,7 +33,7 @@ const ALL_COMPLETIONS: Exception = (
     "`logit_bias.foo` is not supported: the key must be a token id",
 );
 
-/// Of routes that this server has.
+/// Suite of the routes that this server has.
 const STRICT: Suite = Suite {
     files: &[
         "chat/",
@@ -48,7 +48,7 @@ const STRICT: Suite = Suite {
     exceptions: &[ALL_CHAT, ALL_COMPLETIONS],
 };
 
-/// The same where fields that cannot be honoured are left out of account.
+/// Suite with a server that ignores fields that cannot be honoured.
 const IGNORING: Suite = Suite {
     files: &["chat/", "/completions.test"],
     passes: 12,

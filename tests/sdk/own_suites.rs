@@ -53,8 +53,8 @@ const GENERATING: Suite = Suite {
     exceptions: &[ALL_CHAT, ALL_COMPLETIONS],
 };
 
-/// The same where fields that cannot be honoured are left out of account. `echo` with `logprobs` gives null to the first
-/// token of the prompt, which nothing goes before, as OpenAI's API does, and as the client's types do not know.
+/// Suite with a server that ignores fields that cannot be honoured. `echo` with `logprobs` gives null to the first
+/// token of the prompt, which no token goes before, as OpenAI's API does; the client's types do not know that.
 const IGNORING: Suite = Suite {
     files: &["chat", "test_completions.py"],
     passes: 144,

@@ -1,5 +1,5 @@
-//! What is handed out: the Debian package and the wheel, made of the program that cargo built, installed into folders, and
-//! asked for an answer.
+//! Packages: the Debian package and the wheel, made of the program that cargo built, installed into folders, and asked
+//! for an answer.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::run;
 use crate::support::{Server, binary, example, have, skipped_because};
 
-/// What systemd makes of the service's rights, from 0 to 10.
+/// Largest exposure of the service by `systemd-analyze security`, from 0 to 10.
 const EXPOSURE_MAX: f64 = 2.0;
 
 pub(crate) fn packaging() -> PathBuf {

@@ -38,7 +38,7 @@ const ATTACKERS: usize = 16;
 /// Growth that may stay, in percent of the memory before.
 const GROWTH_PERCENT: u64 = 10;
 
-/// What a well-behaved tenant saw.
+/// Times and faults of the requests of a well-behaved tenant.
 #[derive(Default)]
 struct Service {
     times: Vec<Duration>,

@@ -12,6 +12,7 @@ mod readers;
 mod rooms;
 mod source;
 mod threats;
+mod words;
 mod workspace;
 
 use std::collections::BTreeSet;

@@ -156,7 +156,8 @@ fn running_and_testing_share_what_is_compiled() {
     );
 }
 
-/// What the generators of bindings for C and for Rust stand on, with features of each. None of it is built by `cargo run`.
+/// Packages that the generators of bindings for C and for Rust depend on, with features of each. None is built by
+/// `cargo run`.
 const OF_GENERATORS: [&str; 1] = ["wasm-encoder v0.258.3"];
 
 /// Packages for which two builds of one crate are chosen.

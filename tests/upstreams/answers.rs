@@ -30,7 +30,7 @@ fn behind(speaker: &Server, more: &str) -> Server {
     Server::configured(&(more.to_owned() + &table))
 }
 
-/// What a stream adds up to, without the names that differ between servers.
+/// Choices and usage of a stream's events, without the names that differ between servers.
 fn told(server: &Server, body: &Value) -> Vec<Value> {
     let events = server.post(CHAT, body).events();
     let parts = events.into_iter().map(

@@ -32,7 +32,7 @@ fn weather() -> Value {
     json!([{"type": "function", "function": function}])
 }
 
-/// What the caller reads of an answer, without what is drawn anew each time.
+/// Parts of an answer that the caller reads, without those that are drawn anew each time.
 fn told(answer: &Value) -> Value {
     let choice = &answer["choices"][0];
     let calls: Vec<&Value> = choice["message"]["tool_calls"]

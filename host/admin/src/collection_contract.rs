@@ -12,7 +12,7 @@ const REEMBED: &str = "/v1/admin/collections/{owner}/{id}/reembed";
 
 /// Statuses of refusals of the routes of callers.
 const ASKED: &[u16] = &[401, 403, 404, 409];
-/// The same where a model is asked, or something is stored.
+/// Statuses of refusals of routes that ask a model, or store something.
 const WORK: &[u16] = &[413, 422, 429, 502];
 
 fn object(properties: Value, required: &[&str]) -> Value {

@@ -29,7 +29,7 @@ pub type Content = Body;
 /// A question about the collections of an owner, for the routes of callers.
 #[derive(Debug)]
 pub struct Ask<'a> {
-    /// Account that owns them: `tenant NAME`, or `caller NAME`.
+    /// Account that owns the collections: `tenant NAME`, or `caller NAME`.
     pub owner: &'a str,
     /// Address of the operator.
     pub peer: SocketAddr,
@@ -48,19 +48,19 @@ pub trait Documents: Send + Sync {
     /// Rows of all collections, up to a bound, and how many there are.
     fn list(&self) -> Telling<'_>;
 
-    /// The same as of late, for readers that look again and again.
+    /// Cached rows of all collections, for readers that poll.
     fn watched(&self) -> Telling<'_>;
 
     /// The answer of a route to a question.
     fn ask<'a>(&'a self, question: Ask<'a>) -> Telling<'a>;
 
-    /// Store a document of this name, and attach it to the collection that the question names.
+    /// Store a document under a name, and attach it to the collection that the question names.
     fn add<'a>(&'a self, question: Ask<'a>, name: &'a str, content: Content) -> Telling<'a>;
 }
 
 /// Owner of a collection, and its id.
 type Place = Result<Path<(String, String)>, PathRejection>;
-/// The same with the id of a file.
+/// Owner and id of a collection, and id of a file.
 type FilePlace = Result<Path<(String, String, String)>, PathRejection>;
 
 /// A collection that is to be made.
@@ -100,7 +100,7 @@ impl CollectionRequest {
     }
 }
 
-/// Another model for the vectors of a collection.
+/// Embedding model for new vectors of a collection.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewVectors {
@@ -115,7 +115,7 @@ pub(crate) struct CollectionSearch {
     max_num_results: Option<u32>,
 }
 
-/// All collections.
+/// List the collections of all callers.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
     let rows = admin.documents.list().await?;
     Ok(json_response(StatusCode::OK, &rows))
@@ -150,7 +150,7 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-/// One collection.
+/// Show a collection.
 pub(crate) async fn show(
     State(admin): State<Arc<Admin>>,
     place: Place,
@@ -213,7 +213,7 @@ pub(crate) async fn files(
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-/// Store a document that is the body, and attach it.
+/// Store the body as a document, and attach it to a collection.
 pub(crate) async fn add(
     State(admin): State<Arc<Admin>>,
     place: Place,
@@ -283,7 +283,7 @@ pub(crate) async fn reembed(
     Ok(changed(admin.documents.ask(question).await?))
 }
 
-/// End the making of new vectors; those that are in use stay.
+/// Cancel the making of new vectors of a collection; the vectors in use stay.
 pub(crate) async fn keep_vectors(
     State(admin): State<Arc<Admin>>,
     place: Place,

@@ -99,7 +99,7 @@ pub(crate) fn check_settings() -> Operation {
         .answers(200, "SettingsCheck")
 }
 
-/// The same with the choice to keep the change for the next start.
+/// Add the query parameter `persist`, which keeps the change for the next start.
 fn kept(operation: Operation) -> Operation {
     let about = "Keeps the change for the next start; the header `X-Persisted` says whether it was written.";
     operation.query("persist", json!({"type": "boolean"}), about)
@@ -395,7 +395,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Names that a type knows, as it tells them when it meets one that it does not.
+    /// Field names that a type knows, read from the error of its deserializer on an unknown name.
     pub(crate) fn known<T: DeserializeOwned>() -> BTreeSet<String> {
         let failed = serde_json::from_value::<T>(json!({"absent": 1}));
         let text = failed.err().expect("an unknown field").to_string();

@@ -60,7 +60,7 @@ pub use spend::Spending;
 pub use uploads::take_form;
 pub use watch::{Figures, RequestRow, TenantRow, Watch};
 
-/// Numbers as Prometheus reads them.
+/// Metrics in a format of Prometheus.
 pub(crate) const METRICS: &str = "/metrics";
 
 /// Header that may carry the key instead of `Authorization`.
@@ -78,9 +78,9 @@ pub struct Admin {
     metrics: Option<MetricsPage>,
     watch: Arc<dyn Watch>,
     page: Option<Api>,
-    /// Places of those who follow the events.
+    /// Slots for streams of events.
     streams: Arc<Semaphore>,
-    /// Places of those who send plugins.
+    /// Slots for uploads of plugins.
     plugin_uploads: Arc<Semaphore>,
     /// Held while a binding changes.
     bindings: Mutex<()>,
@@ -125,8 +125,8 @@ impl std::fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// Callers must know `key`. What they do is recorded, and numbers are shown, as `around` has it. Problems are
-    /// written as `shape` has them.
+    /// The admin side of a server. Callers must give `key`; `around` has the audit log and the metrics; problems are
+    /// written in `shape`.
     pub fn new(
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
@@ -158,7 +158,7 @@ impl Admin {
         })
     }
 
-    /// All routes. None is reached without the key, but for the page and its files.
+    /// All routes. Each requires the key, but for those of the page and of its files.
     ///
     /// # Errors
     /// When the routes make no document.
@@ -181,7 +181,7 @@ impl Admin {
         Ok(router.merge(open))
     }
 
-    /// Refuse who does not give the key: 401 without one, 403 with another.
+    /// Refuse a request without the key: 401 with no key, 403 with another one.
     fn check_key(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let bytes = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
         let bearer = bytes(header::AUTHORIZATION.as_str());
@@ -213,7 +213,7 @@ pub fn carries_key(headers: &HeaderMap, key: &str) -> bool {
     })
 }
 
-/// The routes, with one that answers with the document of them all.
+/// Routes of the admin side, with the route of the document of all of these routes.
 fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
     let document = Arc::clone(document);
     of_collections(Routes::default())
@@ -281,7 +281,7 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(key_contract::revoke_key(), keys::revoke)
 }
 
-/// The same with the routes of collections.
+/// Add the routes of collections.
 fn of_collections(routes: Routes<Arc<Admin>>) -> Routes<Arc<Admin>> {
     routes
         .on(collection_contract::list(), collections::list)
@@ -344,7 +344,7 @@ async fn audited(admin: &Admin, request: Request, next: Next) -> Response {
     response
 }
 
-/// Numbers as Prometheus reads them.
+/// Metrics in a format of Prometheus.
 async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
     match &admin.metrics {
         Some(page) => page(&headers),

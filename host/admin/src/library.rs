@@ -16,7 +16,7 @@ use crate::Admin;
 use crate::audit::AuditDetail;
 use crate::models::{self, Name, name_of, read};
 
-/// All models of the library.
+/// List the models of the library.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
     let library = admin.library()?;
     let entries = library.entries();
@@ -35,7 +35,7 @@ pub(crate) struct PullRequest {
     model: String,
 }
 
-/// Begin to pull a model, or join the pull of it that is under way.
+/// Begin to pull a model, or join a pull of the same model in progress.
 pub(crate) async fn pull(State(admin): State<Arc<Admin>>, body: Body) -> Result<Response, Problem> {
     let library = admin.library()?;
     let request = read::<PullRequest>(body).await.map_err(invalid_pull)?;
@@ -54,14 +54,14 @@ fn invalid_pull(problem: Problem) -> Problem {
     }
 }
 
-/// All pulls that are under way, and the last that have ended.
+/// List the pulls in progress, and the last ones that have ended.
 pub(crate) async fn list_pulls(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
     let pulls = admin.library()?.pulls();
     let body = json!({"object": "list", "data": pulls});
     Ok(json_response(StatusCode::OK, &body))
 }
 
-/// One pull.
+/// Show a pull.
 pub(crate) async fn show_pull(
     State(admin): State<Arc<Admin>>,
     id: Name,
@@ -104,7 +104,7 @@ pub(crate) async fn remove(
 /// Reason for which a model was not removed.
 #[derive(Debug)]
 pub enum Removal {
-    /// It is unknown, or loaded.
+    /// The model is unknown, or loaded.
     Lifecycle(LifecycleError),
     /// The library refused.
     Library(LibraryError),
@@ -122,7 +122,7 @@ impl Removal {
 /// Remove a model of the library, unless it is loaded or about to be.
 ///
 /// # Errors
-/// When there is none, it is in use, or the library refuses.
+/// When the library has no such model, the model is in use, or the library refuses.
 pub async fn remove_unloaded(
     library: &Arc<Library>,
     models: &ModelManager,

@@ -12,7 +12,7 @@ const FILE: &str = "/v1/admin/plugins/files/{file}";
 /// Statuses of refused changes.
 const CHANGE: &[u16] = &[401, 403, 409, 422, 500, 503, 507];
 
-/// The same with a component as its body.
+/// Add a component as the body, with the header of its signature and the refusals of a change.
 fn component(operation: Operation) -> Operation {
     let about = "Signature (ed25519) of the component in hexadecimal digits.";
     operation

@@ -12,12 +12,12 @@ use crate::Admin;
 use crate::models::{Name, name_of};
 use crate::watch;
 
-/// All of them, up to a bound.
+/// List the requests that are being answered, up to a bound.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     json_response(StatusCode::OK, &watch::requests(&*admin.watch))
 }
 
-/// Cancel one of them.
+/// Cancel a request that is being answered.
 pub(crate) async fn cancel(State(admin): State<Arc<Admin>>, id: Name) -> Result<Response, Problem> {
     let id = name_of(id)?;
     if !admin.watch.cancel(&id) {

@@ -21,7 +21,7 @@ use crate::persist::{Keep, KeptBindings};
 /// An action that the admin side asks for.
 pub type Action<T> = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = T> + Send>> + Send + Sync>;
 
-/// The same about a text; `None` asks about the files of the server.
+/// An action that the admin side asks for, about a text of settings; `None` asks about the files of the server.
 pub type Inquiry<T> =
     Arc<dyn Fn(Option<String>) -> Pin<Box<dyn Future<Output = T> + Send>> + Send + Sync>;
 
@@ -33,9 +33,9 @@ pub struct Reloads {
     pub check: Inquiry<SettingsCheck>,
     /// Scans for models again.
     pub rescan: Action<Rescan>,
-    /// Unloads all models, and loads those of the start.
+    /// Unloads all models, and loads the models that are enabled at the start.
     pub restart: Action<Result<(), LifecycleError>>,
-    /// True if there is a file that changes can be kept in.
+    /// True if a file is configured in which changes are kept for the next start.
     pub keeps: bool,
     /// Keeps a change for the next start.
     pub keep: Keep,
@@ -46,18 +46,18 @@ pub struct Reloads {
 /// Outcome of a reload of the settings.
 #[derive(Debug)]
 pub enum SettingsReload {
-    /// They are in force, but for the keys that need a restart.
+    /// The settings are in force, but for the keys that need a restart.
     Taken {
-        /// Change of the models; `None` if the file does not say which there are.
+        /// Change of the models; `None` if the file does not list models.
         models: Option<Redefinition>,
         /// Keys that have changed since the start and take effect at the next one.
         restart_keys: Vec<String>,
         /// Outcome for plugins and keys of callers.
         plugins: Value,
     },
-    /// They would invalidate loaded models. Nothing has changed.
+    /// The settings would invalidate loaded models. Nothing has changed.
     Conflict(Vec<RedefinitionConflict>),
-    /// They are wrong. Nothing has changed.
+    /// The settings are wrong. Nothing has changed.
     Invalid(String),
     /// Plugins or keys of callers could not be taken. Nothing has changed.
     Plugins(String),
@@ -68,7 +68,7 @@ pub enum SettingsReload {
 pub enum SettingsCheck {
     /// The settings are right.
     Right {
-        /// Change of the models; `None` if the file does not say which there are.
+        /// Change of the models; `None` if the file does not list models.
         models: Option<Redefinition>,
         /// Loaded models that are in the way of a reload.
         conflicts: Vec<RedefinitionConflict>,
@@ -77,7 +77,7 @@ pub enum SettingsCheck {
         /// Keys that have changed since the start and take effect at the next one.
         restart_keys: Vec<String>,
     },
-    /// They are wrong.
+    /// The settings are wrong.
     Invalid(String),
 }
 

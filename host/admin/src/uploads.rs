@@ -85,7 +85,7 @@ pub async fn take_form(
     Ok((entry, body))
 }
 
-/// What is known of a model beside its files, in one part of the form.
+/// Properties of a model beside its files, in one part of the form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Metadata {
@@ -206,7 +206,7 @@ fn unsupported(field: &str) -> Problem {
     Problem::unsupported(field, message)
 }
 
-/// What is told of an upload that is complete.
+/// Report of an upload that is complete.
 fn kept(library: &Library, entry: &Entry, began: Option<Instant>) -> Value {
     let mut body = entry_row(library, entry);
     let began = began.map(|began| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -244,14 +244,14 @@ pub(crate) async fn begin(
     Ok(standing(StatusCode::CREATED, &status))
 }
 
-/// All uploads in chunks that are not complete.
+/// List the uploads in chunks that are not complete.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
     let rows: Vec<Value> = admin.library()?.uploads().iter().map(row).collect();
     let body = json!({"object": "list", "data": rows});
     Ok(json_response(StatusCode::OK, &body))
 }
 
-/// One of them.
+/// Show the state of an upload in chunks.
 pub(crate) async fn show(State(admin): State<Arc<Admin>>, id: Name) -> Result<Response, Problem> {
     let status = admin.library()?.upload(&name_of(id)?).map_err(problem)?;
     Ok(standing(StatusCode::OK, &status))

@@ -26,7 +26,7 @@ pub trait Watch: Send + Sync {
 pub struct Figures {
     /// Requests that have ended.
     pub ended: u64,
-    /// Of those, requests that failed.
+    /// Requests that have failed.
     pub failed: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
@@ -45,11 +45,11 @@ pub struct RequestRow {
     pub subject: String,
     /// Account of the caller.
     pub tenant: Option<String>,
-    /// False while it waits for its first step.
+    /// False while the request waits for its first step.
     pub running: bool,
-    /// Time since it arrived.
+    /// Time since the arrival of the request.
     pub age: Duration,
-    /// Time in the queue, once it is over.
+    /// Queue time, once the request has left the queue.
     pub queued: Option<Duration>,
     /// Time to the first token, once there is one.
     pub first_token: Option<Duration>,

@@ -65,7 +65,7 @@ pub fn precompile(wasm: &[u8]) -> wasmtime::Result<Vec<u8>> {
     compile(&Engine::new(&compile_settings())?, wasm)
 }
 
-/// The same with an engine of these settings.
+/// Compile a component to machine code with a given wasmtime engine, as [`Code`] reads it.
 ///
 /// # Errors
 /// When the bytes are not a valid component.

@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 type All = Arc<Mutex<(u64, BTreeMap<u64, Request>)>>;
 
-/// One of them: the model's name, and the request's id.
+/// A request in progress: the model's name, and the request's id.
 #[derive(Debug)]
 struct Request {
     model: String,
     id: Arc<str>,
 }
 
-/// All of them, in the order in which they began.
+/// Requests in progress, in the order in which they began.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRequests(All);
 
-/// Keeps a request among them until it is dropped.
+/// Entry of a request in [`ActiveRequests`], removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Active {
     all: All,
@@ -40,7 +40,7 @@ impl ActiveRequests {
         }
     }
 
-    /// The id of the one that began first of those to a model.
+    /// Id of the oldest request in progress for a model.
     pub(crate) fn oldest(&self, model: &str) -> Option<Arc<str>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut of_model = all.1.values().filter(|request| request.model == model);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::limits::MAX_IDEMPOTENCY_KEY;
 use crate::paging::MAX_ENTRIES;
 
-/// The same for a call that may be sent again under a key and is done once.
+/// Add the header `Idempotency-Key` and its refusals: a call may be sent again under a key and is done once.
 pub(crate) fn once(operation: Operation) -> Operation {
     let schema = json!({"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY});
     let about = "A key that stands for one request, which is done once.";
@@ -16,12 +16,12 @@ pub(crate) fn once(operation: Operation) -> Operation {
         .refuses(&statuses)
 }
 
-/// The same for a list of which a page is asked for.
+/// Add the query parameters of a page of a list: `after`, `limit` and `order`.
 pub(crate) fn paged(operation: Operation) -> Operation {
     ordered(newest_first(operation, MAX_ENTRIES))
 }
 
-/// The same with `most` entries of a page, and their order.
+/// Add the query parameters of a page of a list, with a `limit` of at most `most`.
 pub(crate) fn paged_within(operation: Operation, most: usize) -> Operation {
     ordered(newest_first(operation, most))
 }
@@ -31,7 +31,7 @@ fn ordered(operation: Operation) -> Operation {
     operation.query("order", order, "By the time of their making.")
 }
 
-/// The same for a list that has one order.
+/// Add the query parameters of a page of a list in one order: `after`, and `limit` of at most `most`.
 pub(crate) fn newest_first(operation: Operation, most: usize) -> Operation {
     let limit = json!({"type": "integer", "minimum": 0, "maximum": most});
     let after = "Id of the entry before the page.";

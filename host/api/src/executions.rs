@@ -20,11 +20,11 @@ pub(crate) type Name = (Arc<str>, String);
 
 type All = Arc<Mutex<HashMap<Name, Arc<Execution>>>>;
 
-/// All requests with a key that are being answered.
+/// Table of the requests with an idempotency key that are being answered.
 #[derive(Default)]
 pub(crate) struct Executions(All);
 
-/// One of them.
+/// A request with an idempotency key that is being answered, and the recording of its answer.
 pub(crate) struct Execution {
     pub(crate) fingerprint: Fingerprint,
     recording: Mutex<Recording>,
@@ -38,7 +38,7 @@ struct Recording {
     /// Memory of the chunks, for as long as there are readers.
     memory: Reservation,
     ended: bool,
-    /// It is longer than may be kept, and its readers are cut off.
+    /// The recording is longer than may be kept, and its readers are cut off.
     overflowed: bool,
 }
 
@@ -53,15 +53,15 @@ pub(crate) struct Head {
 
 /// Result of entering a request.
 pub(crate) enum Found {
-    /// It is the first, and is to be done. The entry ends with this.
+    /// The request is the first of its key, and is to be done. The entry ends when the handle is dropped.
     First(Registered),
-    /// It is being done.
+    /// A request of this key is being answered.
     Running(Arc<Execution>),
-    /// Too many are being done.
+    /// Too many requests with keys are being answered.
     Full,
 }
 
-/// Ends an execution when it is dropped.
+/// Handle of the first request of a key. Dropping the handle ends the execution.
 pub(crate) struct Registered {
     all: All,
     name: Name,
@@ -123,7 +123,7 @@ impl Execution {
         self.grown.send_modify(|()| {});
     }
 
-    /// Add to the body. `false` if it becomes longer than may be kept.
+    /// Add a chunk to the body. `false` if the body becomes longer than may be kept.
     pub(crate) fn add(&self, chunk: Bytes) -> bool {
         let mut recording = self.locked();
         let bytes = recording.bytes + chunk.len();
@@ -143,7 +143,7 @@ impl Execution {
         self.locked().chunks.concat()
     }
 
-    /// The head, as soon as it is there; `None` if there will be none.
+    /// Wait for the head of the answer; `None` if the execution ended without one.
     pub(crate) async fn head(&self) -> Option<Head> {
         let mut grown = self.grown.subscribe();
         loop {

@@ -31,7 +31,7 @@ impl Expiry {
     /// From an object `{"anchor": "created_at", "seconds": N}` at the field `name`.
     ///
     /// # Errors
-    /// As of a form.
+    /// As of [`of_form`](Self::of_form), or when the object has an unknown field.
     pub(crate) fn of_object(name: &str, value: &Value) -> Result<Option<Self>, Problem> {
         let object: &Map<String, Value> = match value {
             Value::Null => return Ok(None),

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mortise_store::{Filter, Key, Kind, Page, Record, Store, StoreError};
 use serde_json::Value;
 
-/// All of them, each with the number of its users.
+/// Files in use, each with the number of its users.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HeldFiles(Arc<Mutex<HashMap<Key, usize>>>);
 
-/// Use of one file, which ends when it is dropped.
+/// Guard of the use of a file. Dropping the guard ends the use.
 #[derive(Debug)]
 pub(crate) struct Held {
     all: HeldFiles,
@@ -29,7 +29,7 @@ impl HeldFiles {
         }
     }
 
-    /// Whether somebody uses the file.
+    /// True if the file is in use on this host.
     pub(crate) fn is_held(&self, key: &Key) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.contains_key(key)
@@ -39,7 +39,7 @@ impl HeldFiles {
 /// True if a batch that has not ended reads the file, whichever host works on it.
 ///
 /// # Errors
-/// When nothing can be read.
+/// When the store cannot be read.
 pub(crate) async fn is_read(store: &dyn Store, file: &Key) -> Result<bool, StoreError> {
     let id = file.id.clone();
     let reads: Filter =

@@ -54,7 +54,7 @@ const KEPT: [&str; 5] = [
     "x-mortise-ignored",
 ];
 
-/// Do a request once, if it has a key.
+/// Answer a request once for its idempotency key, if it has one.
 pub(crate) async fn layer(
     State(state): State<Arc<ApiState>>,
     request: Request<Body>,
@@ -117,11 +117,11 @@ async fn once(
     replay(execution, false).await
 }
 
-/// A request with a key among those that are being answered.
+/// Result of entering a request with a key in the table of executions.
 enum Entered {
-    /// First of its key: nobody else answers it.
+    /// The request is the first of its key, and no other answers it.
     First(Registered),
-    /// It is being answered, and its answer has begun.
+    /// A request of the same key is being answered, and the answer has begun.
     Running(Arc<Execution>),
 }
 
@@ -266,7 +266,7 @@ fn conflict() -> Problem {
     .with_header("x-should-retry", "false")
 }
 
-/// Do the request and keep its answer, whoever reads it.
+/// Answer the request and keep the answer, whether or not a caller reads it.
 async fn execute(
     state: Arc<ApiState>,
     registered: Registered,
@@ -362,7 +362,7 @@ fn head_of(record: &Record) -> Value {
     serde_json::from_slice(split(record).0).unwrap_or_default()
 }
 
-/// The answer as it was kept.
+/// Stored answer of a record.
 fn of_record(record: &Record, fingerprint: Fingerprint) -> Result<Response, Problem> {
     let (head, body) = (head_of(record), split(record).1);
     if head["fingerprint"] != hex(fingerprint) {
@@ -427,7 +427,7 @@ async fn replay(execution: Arc<Execution>, again: bool) -> Result<Response, Prob
     Ok(response)
 }
 
-/// All of a body that is not streamed.
+/// The whole body of an answer that is not streamed.
 async fn whole(execution: &Execution) -> Result<Body, Problem> {
     let mut place = 0;
     while let Some(chunk) = execution.chunk(place).await {

@@ -8,7 +8,7 @@ use mortise_http::Problem;
 /// Callers who may pull and delete models on routes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LibraryAccess {
-    /// Nobody.
+    /// No caller.
     Off,
     /// Callers who give the operator's key.
     Operators,
@@ -19,7 +19,7 @@ pub enum LibraryAccess {
 /// Step of a pull.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PullStep {
-    /// It waits, or asks for files.
+    /// The pull waits, or asks for files.
     Waiting,
     /// Bytes of a file that are here, of all.
     File {
@@ -44,10 +44,10 @@ pub trait ModelLibrary: Send + Sync {
     /// True if a request carries the operator's key.
     fn knows_key(&self, headers: &HeaderMap) -> bool;
 
-    /// Pull a model of the hub. The steps end with its end; who does not read them does not end it.
+    /// Pull a model of the hub. The stream of steps ends when the pull ends; dropping the stream does not end the pull.
     ///
     /// # Errors
-    /// When it cannot be pulled.
+    /// When the model cannot be pulled.
     fn pull(&self, reference: &str) -> Result<BoxStream<'static, PullStep>, Problem>;
 
     /// Remove a model that is not loaded, with its files.

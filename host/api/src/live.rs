@@ -11,11 +11,11 @@ use crate::limits::{MAX_BACKGROUND, MAX_KEPT_BYTES};
 /// Account of the caller, and id of the answer.
 type Name = (Arc<str>, String);
 
-/// All of them.
+/// Answers that are made in the background, by account and id.
 #[derive(Default)]
 pub(crate) struct LiveAnswers(Arc<Mutex<HashMap<Name, Arc<Live>>>>);
 
-/// One of them.
+/// An answer that is made in the background, with its events so far.
 pub(crate) struct Live {
     log: Mutex<Log>,
     /// Events so far.
@@ -32,7 +32,7 @@ struct Log {
     ended: bool,
 }
 
-/// Ends the answer's entry when it is dropped.
+/// Handle of a registered answer. Dropping the handle ends the entry.
 pub(crate) struct Registered {
     all: Arc<Mutex<HashMap<Name, Arc<Live>>>>,
     name: Name,

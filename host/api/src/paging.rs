@@ -83,7 +83,8 @@ impl Query {
         self.page_within(ascending, PAGE, MAX_ENTRIES)
     }
 
-    /// The same, with `usual` entries where the caller does not say, and `most` at most.
+    /// The page that `after`, `limit` and `order` ask for: `usual` entries where the caller gives no limit, and `most`
+    /// at most.
     pub(crate) fn page_within(
         &self,
         ascending: bool,

@@ -9,7 +9,7 @@ use mortise_service::{
 /// Longest pause that an overloaded server asks for, in seconds.
 const LONGEST_WAIT: u64 = 60;
 
-/// A failure of the service as clients are told it.
+/// Problem that a failure of the service is answered with.
 pub(crate) fn problem_of(error: ServiceError) -> Problem {
     let message = error.to_string();
     match error {
@@ -90,8 +90,8 @@ fn unavailable(code: &str, message: String) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
 }
 
-/// A model that cannot be used now. Of a failed load the caller learns that it failed: what more there is
-/// to say may name files, and stands in the log and on the admin side.
+/// Problem of a model that cannot be used now. The caller is told that a load failed, and no details: they may name
+/// files, and stand in the log and on the admin side.
 fn model_error(error: &LifecycleError) -> Problem {
     let (status, retry_after) = match error {
         LifecycleError::Unknown(_) => (StatusCode::NOT_FOUND, None),
@@ -138,9 +138,9 @@ fn counters_lost(message: String) -> Problem {
     Problem::new(unavailable, "counters_unavailable", message).with_header("retry-after", "1")
 }
 
-/// A plugin's refusal is the caller's to mend, and reads as the plugin wrote it. Of a trap, of slowness and
-/// of defects, which are not, the caller learns the kind: what more there is to say may quote a panic, and
-/// stands in the log and on the admin side.
+/// Problem of a plugin's failure. A refusal has the plugin's own message, since the caller can act on it. A trap, a
+/// missed deadline or a defect has its kind alone: details may quote a panic, and stand in the log and on the admin
+/// side.
 fn plugin_error(error: &PluginError) -> Problem {
     let fault = &error.fault;
     let (status, code) = match fault {
@@ -187,13 +187,13 @@ fn plugin_error(error: &PluginError) -> Problem {
     }
 }
 
-/// Whether a request that met a breakdown should be sent again.
+/// Retry advice after a breakdown.
 enum Retry {
     /// After so many seconds.
     Later(u64),
     /// At once, since an instance that broke down is replaced.
     Once,
-    /// It took more than it may, and would again.
+    /// Never: the call exceeded a limit, and would exceed it again.
     InVain,
 }
 

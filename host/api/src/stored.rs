@@ -77,7 +77,7 @@ pub(crate) fn parsed(listing: &Listing<Item>) -> Listing<Value> {
     }
 }
 
-/// Replace the `metadata` of a stored object. The object as it is then.
+/// Replace the `metadata` of a stored object. Returns the changed object.
 pub(crate) async fn set_metadata(
     state: &ApiState,
     record: Record,
@@ -139,7 +139,7 @@ pub(crate) async fn account(
     }
 }
 
-/// A failure of the store as clients are told it. What is wrong with the disk stands in the log.
+/// Problem that a failure of the store is answered with. Details of a failed disk stand in the log.
 pub(crate) fn store_problem(error: StoreError) -> Problem {
     let message = error.to_string();
     match error {
@@ -171,7 +171,7 @@ pub(crate) fn store_problem(error: StoreError) -> Problem {
     }
 }
 
-/// Nothing of this id is stored for the caller.
+/// Problem 404: the caller has no stored record of this id.
 pub(crate) fn absent(what: &str, id: &str, param: &str) -> Problem {
     let id: String = id.chars().take(128).collect();
     Problem::new(

@@ -79,13 +79,13 @@ pub struct PluginFileArgs {
 /// Grants to a plugin while it is tried.
 #[derive(Args)]
 pub struct GrantArgs {
-    /// Where a policy or a tool may send HTTP requests, such as https://id.example; may be repeated
+    /// Origin that a policy or a tool may send HTTP requests to, such as https://id.example; may be repeated
     #[arg(long = "allow-origin", value_name = "ORIGIN")]
     pub origins: Vec<Origin>,
     /// A secret that a policy can recognise; may be repeated. It can be seen in the list of processes
     #[arg(long = "secret", value_name = "NAME=VALUE", value_parser = named_secret)]
     pub secrets: Vec<(String, String)>,
-    /// Where the clock stands still, such as 2024-01-31T12:00:00Z
+    /// Time at which the clock stands still, such as 2024-01-31T12:00:00Z
     #[arg(long, value_name = "RFC3339")]
     pub now: Option<Moment>,
 }
@@ -118,7 +118,7 @@ pub struct PluginRunArgs {
     pub plugin: PluginFileArgs,
     #[command(flatten)]
     pub grants: GrantArgs,
-    /// Which of its kinds is asked; needed only if it has several
+    /// Kind that is asked, of a plugin with several
     #[arg(long, value_parser = kind())]
     pub kind: Option<Kind>,
     /// A file with the JSON; without it standard input
@@ -172,10 +172,10 @@ pub struct PluginProfileArgs {
 pub struct PluginNewArgs {
     /// Name of the plugin, and of the folder that is made
     pub name: String,
-    /// What the plugin does
+    /// Kind of the plugin
     #[arg(long, value_parser = kind())]
     pub kind: Kind,
-    /// What it is written in
+    /// Language of the plugin
     #[arg(long, default_value = "rust")]
     pub lang: Language,
     /// Print JSON
@@ -200,7 +200,7 @@ pub enum Language {
 pub struct PluginPackArgs {
     /// A core module built for one of the worlds, or a component
     pub file: PathBuf,
-    /// What a core module is to be
+    /// Kind of plugin that a core module becomes
     #[arg(long, value_parser = kind())]
     pub kind: Option<Kind>,
     /// The JSON Schema of the settings, which servers check them by
@@ -209,7 +209,7 @@ pub struct PluginPackArgs {
     /// A folder of golden cases (at most 64) that the plugin is to carry; servers run them before they take it
     #[arg(long, value_name = "DIR")]
     pub cases: Option<PathBuf>,
-    /// Which models it serves where the configuration does not say: a JSON file such as
+    /// Models that the plugin serves where the configuration does not say: a JSON file such as
     /// {"models": ["my-*"], "architectures": ["qwen3"]}
     #[arg(long, value_name = "FILE")]
     pub serves: Option<PathBuf>,

@@ -5,19 +5,19 @@ use std::path::Path;
 
 use mortise_models::{ChildConfig, ModelConfig};
 
-/// Address on which a process listens: nobody but this machine reaches it.
+/// Address on which a process listens: the loopback address, which only this machine reaches.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A command that cannot be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadCommand {
-    /// It has no words.
+    /// The command has no words.
     #[error("the command is empty; it begins with a program, such as \"llama-server\"")]
     Empty,
-    /// Its program is named with a path, and is not there.
+    /// The program of the command is named with a path, and is not there.
     #[error("there is no program `{0}`")]
     NoProgram(String),
-    /// It names the model's files, and the model has none.
+    /// The command names the model's files, and the model has none.
     #[error("the command has `{{model}}`, and the model has neither `path` nor `hf`")]
     NoModel,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Place<'a> {
     pub(crate) model: Option<&'a str>,
     /// Name by which the process is asked for the model.
     pub(crate) name: &'a str,
-    /// Port on which it listens.
+    /// Port on which the process listens.
     pub(crate) port: u16,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn model_of(config: &ModelConfig) -> Option<String> {
     path.or_else(|| config.hf.as_ref().map(ToString::to_string))
 }
 
-/// Look whether a command could be started. A program without a slash is looked for in `PATH` when it starts.
+/// Check that a command could be started. A program without a slash is looked up in `PATH` at the start.
 pub(crate) fn check(config: &ChildConfig) -> Result<(), BadCommand> {
     let program = config.command.first().ok_or(BadCommand::Empty)?;
     let named = program.contains('/') && !program.contains('{');

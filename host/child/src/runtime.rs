@@ -24,35 +24,35 @@ const POLL: Duration = Duration::from_millis(100);
 /// A process that does not come to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// Its command is wrong.
+    /// The command of the process is wrong.
     #[error(transparent)]
     Command(#[from] BadCommand),
-    /// Its directory is not there.
+    /// The working directory of the process is not there.
     #[error("the directory `{0}` is not there")]
     NoDirectory(String),
-    /// All ports near its first one are in use.
+    /// No port is free near the first one of the model's range.
     #[error("no port from {0} up is free")]
     NoPort(u16),
-    /// It cannot be started.
+    /// The process cannot be started.
     #[error("the process cannot be started: {0}")]
     Start(#[source] io::Error),
-    /// It ended before it served.
+    /// The process ended before it was ready.
     #[error("{0}")]
     Ended(String),
-    /// It did not serve in time.
+    /// The process was not ready in time.
     #[error(
         "the process was not ready after {} ms: {problem}; {said}",
         limit.as_millis()
     )]
     NotReady {
-        /// Time that it had.
+        /// Time that the process had.
         limit: Duration,
-        /// Answer to the last look.
+        /// Outcome of the last readiness probe.
         problem: String,
-        /// Its last lines.
+        /// Last lines of the process's output.
         said: String,
     },
-    /// It cannot be asked.
+    /// The HTTP client for the process cannot be made.
     #[error(transparent)]
     Client(#[from] ClientError),
 }
@@ -64,7 +64,7 @@ pub struct Children {
 }
 
 impl Children {
-    /// Look whether the process of a model could be started, before others are ended for it.
+    /// Check that the process of a model could be started, before other models are unloaded for it.
     ///
     /// # Errors
     /// When its program or its directory is not there.
@@ -75,10 +75,10 @@ impl Children {
         Ok(check(config)?)
     }
 
-    /// Start the process of a model, and wait until it serves.
+    /// Start the process of a model, and wait until it is ready.
     ///
     /// # Errors
-    /// When it cannot be started, ends, or does not serve in time. Nothing of it is left then.
+    /// When the process cannot be started, ends, or is not ready in time. No part of it is left running then.
     pub async fn start(
         &self,
         model: &ModelConfig,
@@ -145,7 +145,7 @@ struct Starting<'a> {
     upstream: UpstreamConfig,
 }
 
-/// Why a process does not serve.
+/// Reason for which a process is not ready.
 enum Unready {
     Ended(String),
     Late(String),

@@ -1,4 +1,4 @@
-//! What to do about an error: the next command, or the key to change.
+//! Advice for an error: the next command, or the key to change.
 
 use std::fmt;
 use std::path::Path;

@@ -180,7 +180,7 @@ pub(crate) struct ServeArgs {
     /// Most tokens of prompt and answer together [default: 4096, or the model's own limit]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_context: Option<usize>,
-    /// What to compute on: cpu, cuda, cuda:N or auto [default: auto]
+    /// Device to compute on: cpu, cuda, cuda:N or auto [default: auto]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceChoice>,
     /// The model's public name; further ones are aliases
@@ -344,7 +344,7 @@ pub(crate) struct PluginListArgs {
     pub(crate) plugins: Option<PathBuf>,
 }
 
-/// Where an offline command reads its JSON, and which model and plugins it uses.
+/// Input of an offline command: its JSON, its model and its plugins.
 #[derive(Debug, Args)]
 pub(crate) struct ModelInput {
     /// A Hugging Face model folder or a GGUF file; without it the embedded demo model
@@ -430,7 +430,7 @@ pub(crate) struct BenchArgs {
     /// As what the KV cache keeps its numbers
     #[arg(long, default_value = "f32", value_parser = one_of::<KvTypeName>(&KV_TYPES), conflicts_with = "serve")]
     pub(crate) kv_type: KvTypeName,
-    /// What to compute on: cpu, cuda, cuda:N or auto
+    /// Device to compute on: cpu, cuda, cuda:N or auto
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
     pub(crate) device: DeviceChoice,
     /// Print JSON

@@ -21,7 +21,7 @@ pub(crate) struct KnownModels {
     aliases: Vec<String>,
 }
 
-/// All models: those that are configured, and those that a scan has found.
+/// Configured models, and models that a scan has found.
 #[derive(Debug)]
 pub(crate) struct AllModels {
     pub(crate) models: Vec<ModelConfig>,
@@ -57,7 +57,7 @@ impl KnownModels {
         tokio::task::spawn_blocking(move || known.scan_now()).await?
     }
 
-    /// The same, on this thread. Blocks.
+    /// Scan for models on this thread. Blocks.
     ///
     /// # Errors
     /// As [`Self::scan`].

@@ -7,11 +7,11 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) use glibc::{limit_arenas, trim_regularly};
 
-/// Nothing to do: other allocators return memory by themselves.
+/// Does nothing: allocators other than glibc's return memory by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn trim_regularly() {}
 
-/// Nothing to do.
+/// Does nothing: the limit on arenas is for glibc's allocator.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn limit_arenas() {}
 
@@ -46,7 +46,7 @@ mod glibc {
         unsafe { libc::malloc_trim(0) };
     }
 
-    /// Limit the heap to one arena a core. Arenas that exist already stay: it is called before threads are started.
+    /// Limit the heap to one arena a core. Must be called before threads are started: arenas that exist already stay.
     #[allow(unsafe_code, reason = "a call of the C library")]
     pub(crate) fn limit_arenas() {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

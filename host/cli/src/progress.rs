@@ -25,7 +25,7 @@ impl Progress {
         this
     }
 
-    /// So many steps of work.
+    /// Bar of a count of steps.
     pub(crate) fn steps(count: usize) -> Self {
         let this = Self::of(ProgressBar::new(count as u64), STEPS);
         this.bar.enable_steady_tick(TICK);

@@ -28,7 +28,7 @@ pub(crate) struct Reloader {
     identity: Arc<Identity>,
     /// Settings that were taken last.
     taken: Mutex<Settings>,
-    /// Models as the settings had them when they were read last; `None`: another server lists them.
+    /// Models as the settings that were read last have them; `None`: another server lists the models.
     known: Mutex<Option<KnownModels>>,
     library: Option<Arc<Library>>,
     certificates: Certificates,
@@ -40,9 +40,9 @@ pub(crate) struct Reloader {
 
 /// Keys and issuers of a reload.
 enum Keys {
-    /// They are in force.
+    /// The keys and issuers are in force.
     Taken,
-    /// They come with the rest.
+    /// The keys and issuers are taken with the other settings.
     Later,
 }
 
@@ -80,7 +80,7 @@ impl Reloader {
         })
     }
 
-    /// For the admin side.
+    /// Reloads that the admin side can ask for.
     pub(crate) fn on_request(self: &Arc<Self>) -> Reloads {
         Reloads {
             settings: on_request(
@@ -96,8 +96,8 @@ impl Reloader {
         }
     }
 
-    /// Read the settings, take what can be taken, and say what became of it in the log. Keys and issuers come first: they
-    /// wait for no other reload, and are in force whatever becomes of the rest.
+    /// Read the settings, take those that a reload can take, and log the outcome. Keys and issuers come first: they
+    /// wait for no other reload, and are in force even if the other settings are refused.
     pub(crate) async fn reload(&self, reason: &'static str) -> SettingsReload {
         let outcome = self.recorded(reason).await;
         match &outcome {
@@ -252,7 +252,8 @@ impl Reloader {
         }
     }
 
-    /// Nothing of the rest is taken. The plugin manager says so too, for those who ask whether the server is well.
+    /// Record a refused reload, of which no other setting is taken, in the plugin manager, which reports it to health
+    /// checks.
     async fn refused(&self, reason: &'static str, error: String) -> SettingsReload {
         self.live.refuse(reason, error.clone()).await;
         SettingsReload::Invalid(error)
@@ -275,7 +276,7 @@ impl Reloader {
         })
     }
 
-    /// Compare settings with what is in force, and take nothing: those of a text, or else those of the files.
+    /// Compare settings with those in force, and take none: the settings of `text`, or else of the files.
     async fn check(&self, text: Option<String>) -> SettingsCheck {
         let source = self.source.clone();
         let read = move || {
@@ -361,7 +362,7 @@ impl Reloader {
         (all, kept)
     }
 
-    /// Unload all models, and load those of the start.
+    /// Unload all models, and load the models that are enabled at the start.
     async fn restart_models(&self) -> Result<(), LifecycleError> {
         let _turn = self.turn.lock().await;
         tracing::info!("all models are unloaded, and those of the start are loaded");

@@ -50,7 +50,7 @@ pub(crate) fn service_config(
     }
 }
 
-/// The same with a log of contents, if an operator asks for one.
+/// Add the log of contents, redacted, if the configuration asks for one.
 pub(crate) fn logged(service: ServiceConfig, logs: &MetricsConfig) -> ServiceConfig {
     let Some(config) = &logs.content else {
         return service;
@@ -68,7 +68,8 @@ pub(crate) fn built_in(searches: bool, search: &Arc<SearchTool>) -> Vec<Arc<dyn 
     search.into_iter().collect()
 }
 
-/// Have files read and collections searched. The component that reads files is loaded with the first of them.
+/// Set up the reader of files and the search in collections. The component that reads files is loaded with the first
+/// file.
 pub(crate) fn set_retrieval(
     state: &Arc<ApiState>,
     search: &SearchTool,
@@ -82,7 +83,7 @@ pub(crate) fn set_retrieval(
     set_retriever(state, retriever)
 }
 
-/// Have a retriever work for the vector stores that name none. It must be there at the start.
+/// Set the default retriever, for vector stores that name none. The retriever must be bound at the start.
 fn set_retriever(state: &ApiState, name: Option<String>) -> anyhow::Result<()> {
     let Some(name) = name else {
         return Ok(());

@@ -46,11 +46,11 @@ pub(crate) fn model_manager(config: &Config, library: Option<Arc<Library>>) -> A
     ModelManager::new(config.models.clone(), loader, config.lifecycle)
 }
 
-/// Loads models of each kind: local ones, those that other servers answer for, and those of child processes.
+/// Loader of models of each kind: local ones, models of upstreams, and models of child processes.
 struct Loader {
     local: LocalLoader,
     children: Children,
-    /// Has files of models that come when they are needed.
+    /// Library that downloads files of models when they are needed.
     library: Option<Arc<Library>>,
 }
 
@@ -72,7 +72,7 @@ impl Loader {
     }
 }
 
-/// Progress of a load as the library tells it.
+/// Adapter that passes the library's progress on to the progress of a load.
 struct Told<'a>(&'a LoadProgress);
 
 impl Progress for Told<'_> {
@@ -211,7 +211,7 @@ pub(crate) async fn load_enabled(
     }
 }
 
-/// What to do about a model that cannot be loaded, where its error is not enough.
+/// Advice for a model that cannot be loaded, where its error is not enough.
 fn what_to_do(model: &ModelConfig, device: DeviceChoice) -> Option<String> {
     if check_device(model.engine.device.unwrap_or(device)).is_err() {
         return Some(OTHER_DEVICES.to_owned());
@@ -226,7 +226,7 @@ fn what_to_do(model: &ModelConfig, device: DeviceChoice) -> Option<String> {
     }
 }
 
-/// The same, with the error of the life cycle.
+/// Load the models that are enabled at the start; fails with the error of the life cycle.
 pub(crate) async fn load_those_of_the_start(
     models: &Arc<ModelManager>,
     strict: bool,

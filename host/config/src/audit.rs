@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{ConfigError, invalid};
 
-/// The table as it is written.
+/// The `[audit]` table as it is written.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawAudit {
@@ -21,16 +21,16 @@ pub(crate) struct RawAudit {
 pub struct AuditConfig {
     /// A file of lines.
     pub file: Option<PathBuf>,
-    /// The store keeps it too.
+    /// The store keeps the audit log, too.
     pub store: bool,
-    /// Nothing happens that cannot be recorded.
+    /// Admin requests, logins, reloads and starts that cannot be recorded are refused.
     pub required: bool,
     /// Admin requests that change nothing are recorded too.
     pub reads: bool,
 }
 
 impl AuditConfig {
-    /// True if there is a log.
+    /// True if there is an audit log.
     pub fn is_kept(&self) -> bool {
         self.store || self.file.is_some()
     }

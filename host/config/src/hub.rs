@@ -21,7 +21,7 @@ pub fn hub_config() -> Result<HubConfig, ConfigError> {
     })
 }
 
-/// The same with another cache than that of the environment.
+/// Settings of the hub from the environment, with `cache` as the folder of the cache.
 pub(crate) fn hub_config_with(cache: &Path) -> Result<HubConfig, ConfigError> {
     let mut config = from_variables(&|name| match name {
         // Any folder will do: the cache is given.

@@ -11,13 +11,13 @@ use super::{ConfigError, invalid};
 /// Listeners that another process has opened.
 #[derive(Debug, Default)]
 pub struct Inherited {
-    /// That of the API.
+    /// Listener of the API.
     pub main: Option<TcpListener>,
-    /// That of the admin side.
+    /// Listener of the admin side.
     pub admin: Option<TcpListener>,
     /// The socket in the file system.
     pub socket: Option<UnixListener>,
-    /// They were opened for this server by the service manager, whatever its settings say of addresses.
+    /// The service manager opened the listeners, whose addresses may differ from those of the settings.
     pub by_manager: bool,
 }
 

@@ -120,7 +120,7 @@ pub enum ConfigError {
     Invalid {
         /// The key, with its path.
         key: String,
-        /// Line in the file, from 1, if it is known.
+        /// Line in the file, from 1, if the line is known.
         line: Option<usize>,
         /// The problem, and a right value.
         message: String,
@@ -137,7 +137,7 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Read and check it.
+    /// Read and check the configuration.
     pub fn load(&self) -> Result<Config, ConfigError> {
         Config::load(&self.files, self.overrides.clone())
     }
@@ -154,7 +154,7 @@ impl ConfigSource {
         Ok((config, Settings::of_table(table)))
     }
 
-    /// Read and check who may call, whatever else stands in the files, which must be TOML.
+    /// Read and check keys, issuers and users alone. The files must be TOML; other tables may be wrong.
     pub fn auth(&self) -> Result<(AuthConfig, IdentityConfig), ConfigError> {
         let base = self.files.first().and_then(|file| file.parent());
         let raw = layers::auth_of(&self.files)?;
@@ -162,7 +162,8 @@ impl ConfigSource {
         check_auth(raw, keys, base.unwrap_or(Path::new(".")))
     }
 
-    /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
+    /// Keys and values of the configuration, for comparison. A file that cannot be read has none; [`load`](Self::load)
+    /// reports the error.
     pub fn settings(&self) -> Settings {
         Settings::of_table(layers::table_of(&self.files, true))
     }
@@ -181,7 +182,7 @@ pub struct Config {
     pub socket: Option<SocketConfig>,
     /// `None`: there is no admin side.
     pub admin: Option<AdminConfig>,
-    /// Proxies that tell whose connections they pass on.
+    /// Trusted proxies that speak the PROXY protocol.
     pub proxies: ProxyProtocol,
     /// Bounds of connections and bodies.
     pub http: HttpConfig,
@@ -205,15 +206,15 @@ pub struct Config {
     pub discovery: DiscoveryConfig,
     /// Models that come over the network; `None`: none do.
     pub library: Option<LibraryConfig>,
-    /// In place of models: the models that these servers list.
+    /// Upstreams whose listed models are served, in place of configured models.
     pub upstream: Option<UpstreamConfig>,
-    /// When models are loaded and unloaded.
+    /// Life cycle of models: loading and unloading.
     pub lifecycle: LifecycleConfig,
     /// A model that cannot be loaded ends the start.
     pub strict_models: bool,
     /// Plugins and their bindings.
     pub plugins: PluginConfig,
-    /// Keys and what they may.
+    /// Configured keys and their permissions.
     pub auth: AuthConfig,
     /// Issuers of tokens, and users.
     pub identity: IdentityConfig,
@@ -223,9 +224,9 @@ pub struct Config {
     pub valkey: Option<ValkeyConfig>,
     /// Prices of models, and budgets.
     pub spend: Option<SpendConfig>,
-    /// Log of who did what.
+    /// Audit log.
     pub audit: AuditConfig,
-    /// When parts of the server count as failed.
+    /// Conditions in which parts of the server count as failed.
     pub health: HealthConfig,
     /// Searches in what callers have stored.
     pub retrieval: RetrievalConfig,
@@ -252,7 +253,7 @@ pub struct HttpConfig {
     pub headers: HeaderLimits,
     /// Connections at once.
     pub max_connections: usize,
-    /// Of those, connections of one address; 0 leaves an eighth to others.
+    /// Connections of one address at once; 0 leaves an eighth of `max_connections` to other addresses.
     pub max_connections_per_address: usize,
     /// Time in which headers must arrive.
     pub header_timeout: Duration,
@@ -270,7 +271,7 @@ pub struct HttpConfig {
     pub drain: Duration,
     /// A page to try models is at `/`.
     pub playground: bool,
-    /// A WebSocket at `/debug/websocket-echo` sends back what it gets.
+    /// True if a WebSocket at `/debug/websocket-echo` echoes frames.
     pub websocket_echo: bool,
 }
 

@@ -9,16 +9,16 @@ use super::{ConfigError, invalid};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Listener {
-    /// The main one.
+    /// The main listener.
     #[default]
     Main,
     /// The admin side.
     Admin,
-    /// Both.
+    /// Both listeners.
     Both,
 }
 
-/// The table as it is written.
+/// The `[metrics]` table as it is written.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawMetrics {
@@ -34,9 +34,9 @@ pub struct MetricsConfig {
     pub on_main: bool,
     /// The admin side shows the numbers.
     pub on_admin: bool,
-    /// They are shown under the names that vLLM has for them, too.
+    /// The numbers are shown under the names that vLLM has for them, too.
     pub aliases: bool,
-    /// They are shown under the names of OpenTelemetry's conventions, too.
+    /// The numbers are shown under the names of OpenTelemetry's conventions, too.
     pub gen_ai: bool,
     /// The access log has a line when a request begins.
     pub log_begins: bool,

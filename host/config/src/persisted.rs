@@ -19,11 +19,11 @@ const HEAD: &str =
 /// A change that is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeptChange {
-    /// Meaning of an alias; `None`: it is removed.
+    /// Meaning of an alias; `None`: the alias is removed.
     Alias(String, Option<Alias>),
-    /// True if a model is loaded at the start.
+    /// Name of a model, and whether the model is loaded at the start.
     Enabled(String, bool),
-    /// Binding of a plugin, with the keys that `[[plugins.bindings]]` has; `None`: it is removed.
+    /// Binding of a plugin, with the keys that `[[plugins.bindings]]` has; `None`: the binding is removed.
     Binding(String, Option<Map<String, Json>>),
 }
 
@@ -138,7 +138,7 @@ fn with_change(below: &Table, mut kept: Table, change: &KeptChange) -> Result<Ta
     Ok(kept)
 }
 
-/// The same change, with the file of a binding as files of the configuration have it: below their folder.
+/// Change with the file of a binding as a path relative to the plugin folder, as files of the configuration have it.
 fn relative(change: &KeptChange, base: &Path) -> Result<KeptChange, String> {
     let mut change = change.clone();
     if let KeptChange::Binding(_, Some(binding)) = &mut change

@@ -17,7 +17,7 @@ const UPSTREAMS_MAX: usize = 64;
 /// Further attempts of a request at most.
 const RETRIES_MAX: u32 = 10;
 
-/// The table as it is written.
+/// The `upstream` table as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawUpstream {
@@ -114,7 +114,7 @@ pub(crate) enum RawMaxTokensField {
     MaxCompletionTokens,
 }
 
-/// Whether the model reasons.
+/// Reasoning of the upstream's model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawThinking {
@@ -135,10 +135,10 @@ pub(crate) enum RawDispatch {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RawHealth {
-    /// It is asked.
+    /// Probe: the upstream is asked.
     #[default]
     Probe,
-    /// It is configured.
+    /// No probe: the upstream is taken to be healthy.
     ConfigOnly,
 }
 

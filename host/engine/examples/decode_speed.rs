@@ -159,7 +159,7 @@ fn first_tokens(engine: &EngineHandle, adapters: &[Arc<Adapter>], seed: &mut u32
     (0..SWITCHES.0).map(one).collect()
 }
 
-/// What it costs to go from one adapter to another.
+/// Measure the time to first token after a switch of adapters.
 fn switch_cost(engine: &EngineHandle, adapters: &[Arc<Adapter>]) {
     let (mut same, mut other, mut seed) = (Vec::new(), Vec::new(), 1000);
     // By turns, so that what else the machine does is in both.

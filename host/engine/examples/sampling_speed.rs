@@ -29,7 +29,7 @@ const ROWS: usize = 5;
 /// Tokens of a prompt, which penalties apply to.
 const PROMPT: u32 = 1000;
 
-/// Gives prepared rows.
+/// Fake model that returns prepared rows of logits.
 #[derive(Clone)]
 struct Prepared {
     rows: Vec<Vec<f32>>,
@@ -37,7 +37,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Logits of this deviation, and a few that stand out by up to so much.
+    /// Rows of logits with the standard deviation `deviation`, each with a few logits raised by up to `outstanding`.
     fn new(deviation: f32, outstanding: f32, streams: usize) -> Self {
         let mut state = 1u32;
         let mut uniform = || {
@@ -89,7 +89,7 @@ impl ForwardPass for Prepared {
     }
 }
 
-/// Allows three of four tokens.
+/// Constraint whose mask allows three of four tokens.
 struct MostTokens(Arc<Vec<u32>>);
 
 impl Constraint for MostTokens {
@@ -178,7 +178,7 @@ fn request(case: &Case, stream: usize) -> SequenceRequest {
     }
 }
 
-/// Processor time of all threads for a token.
+/// Processor time of all threads per generated token.
 fn measure(model: &Prepared, case: &Case, threads: usize) -> f64 {
     let config = EngineConfig {
         max_sequences: model.streams,
@@ -202,7 +202,7 @@ fn measure(model: &Prepared, case: &Case, threads: usize) -> f64 {
     (processor_seconds() - before) / f64::from(TOKENS) / model.streams as f64
 }
 
-/// The same for the copies that the fake makes.
+/// Processor time per token that the fake model spends on copying rows of logits.
 fn measure_copies(model: &mut Prepared) -> f64 {
     let mut input = ModelInput::new();
     for _ in 0..model.streams {

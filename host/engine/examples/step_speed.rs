@@ -95,8 +95,8 @@ struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
-    /// So many streams of so many tokens with room for so many more. What fills them is not measured and
-    /// has all processors.
+    /// Get `count` streams with `depth` computed tokens each and room for `room` more: the kept streams if they fit,
+    /// else new ones. Prefill of new streams is not measured and has all processors.
     fn kept<'b>(
         kept: &'b mut Option<Self>,
         model: &'a Model,
@@ -135,7 +135,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// The same tokens in every stream.
+    /// Prefill all streams with the same tokens, until each has `tokens` of them.
     fn prefill(&mut self, tokens: usize) {
         while self.position < tokens {
             let count = BATCH.min(tokens - self.position);

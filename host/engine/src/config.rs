@@ -106,7 +106,7 @@ impl Default for EngineConfig {
 /// speculation changes the speed and never the tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Speculation {
-    /// None.
+    /// No speculative decoding.
     #[default]
     Off,
     /// Draft tokens from behind the latest earlier occurrence of the last tokens. Pays where answers quote
@@ -166,7 +166,7 @@ pub enum EngineError {
 }
 
 impl EngineConfig {
-    /// The same configuration without a draft model.
+    /// Configuration with speculative decoding off if its method is a draft model, else unchanged.
     pub fn without_draft_model(self) -> Self {
         match self.speculation {
             Speculation::DraftModel { .. } => Self {

@@ -80,7 +80,7 @@ pub enum FinishReason {
 pub struct SequenceUsage {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Of those, tokens found in the prefix cache.
+    /// Prompt tokens that were found in the prefix cache.
     pub cached_tokens: u32,
     /// Tokens generated, the stop token not counted.
     pub completion_tokens: u32,
@@ -104,7 +104,7 @@ pub struct TokenStream {
     receiver: mpsc::Receiver<TokenEvent>,
     /// Wakes the engine that feeds the stream.
     waker: Option<StreamWaker>,
-    /// `None` where there is no queue.
+    /// Timer of the queue time; `None` where the backend has no queue.
     queue: Option<QueueTimer>,
 }
 

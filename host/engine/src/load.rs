@@ -18,7 +18,7 @@ pub struct EngineLoad {
     pub max_running: usize,
     /// Sequences queued.
     pub waiting: usize,
-    /// Tokens of their prompts.
+    /// Prompt tokens of the queued sequences.
     pub waiting_tokens: usize,
     /// Preempted sequences that wait for readmission.
     pub preempted: usize,
@@ -42,11 +42,11 @@ pub struct EngineLoad {
     pub prefill_tokens: u64,
     /// Tokens generated (decode throughput).
     pub decode_tokens: u64,
-    /// Of those, tokens forced by a constraint, which cost no step of their own.
+    /// Generated tokens that a constraint forced, which cost no step of their own.
     pub forced_tokens: u64,
     /// Prompt tokens of admitted sequences.
     pub prefix_queried_tokens: u64,
-    /// Of those, tokens found in the prefix cache.
+    /// Prompt tokens of admitted sequences that were found in the prefix cache.
     pub prefix_hit_tokens: u64,
     /// Evictions of cached blocks.
     pub prefix_evicted_blocks: u64,
@@ -60,7 +60,7 @@ pub struct EngineLoad {
     pub draft_steps: u64,
     /// Draft tokens computed.
     pub drafted_tokens: u64,
-    /// Of those, tokens accepted.
+    /// Draft tokens that were accepted.
     pub accepted_tokens: u64,
     /// Time that the present turn of the engine's loop has taken so far; `None` while it waits for work.
     pub step_time: Option<Duration>,
@@ -118,7 +118,8 @@ impl EngineLoad {
     }
 }
 
-/// The same as atomics. The figures are independent of one another, so that no ordering is needed.
+/// Counters of an engine as atomics, from which [`EngineLoad`] is read. The figures are independent of one another, so
+/// that no ordering is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) running: AtomicUsize,
@@ -145,7 +146,8 @@ pub(crate) struct Counters {
     turn: Turn,
 }
 
-/// When the present turn of the loop began, in milliseconds since the first one, plus 1; 0 while the loop waits for work.
+/// Time at which the present turn of the loop began, in milliseconds since the first one, plus 1; 0 while the loop
+/// waits for work.
 #[derive(Debug, Default)]
 struct Turn {
     first: OnceLock<Instant>,

@@ -63,15 +63,15 @@ pub(crate) struct StepLimits {
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
     pub(crate) id: SequenceId,
-    /// At least one token.
+    /// Tokens of the prompt; at least one.
     pub(crate) prompt: Vec<u32>,
-    /// The sequence will never have more tokens: a number that the cache must be able to hold.
+    /// Most tokens that the sequence will have, prompt and output together; the KV cache must be able to hold them.
     pub(crate) tokens_max: usize,
-    /// Higher priorities come first, whatever the virtual times.
+    /// Priority; higher ones come first, whatever the virtual times.
     pub(crate) priority: i32,
     /// Sequences with equal salts share blocks.
     pub(crate) salt: Salt,
-    /// The account that its tokens are charged to.
+    /// Account that the tokens of the sequence are charged to.
     pub(crate) share: Share,
     /// Most tokens to draft in a step; 0 drafts none.
     pub(crate) draft_max: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Arrival {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) id: SequenceId,
-    /// Position of the first.
+    /// Position of the first token.
     pub(crate) first: usize,
     /// Known tokens to compute.
     pub(crate) count: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Slice {
 pub(crate) struct Tally {
     /// Prompt tokens of the sequences that were admitted.
     pub(crate) queried_tokens: u64,
-    /// Of those, tokens found in the cache.
+    /// Prompt tokens of admitted sequences that were found in the prefix cache.
     pub(crate) hit_tokens: u64,
     /// Preemptions.
     pub(crate) preemptions: u64,
@@ -108,7 +108,7 @@ pub(crate) struct Tally {
     pub(crate) recomputed_tokens: u64,
     /// Draft tokens computed.
     pub(crate) drafted_tokens: u64,
-    /// Of those, tokens accepted.
+    /// Draft tokens that were accepted.
     pub(crate) accepted_tokens: u64,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Scheduler {
     pool: BlockPool,
     fair_queue: FairQueue,
     waiting: BTreeMap<SequenceId, Task>,
-    /// By rank, the first in rank first.
+    /// Running sequences in the order of their rank, the first in rank first.
     running: Vec<Task>,
     /// First admissions so far.
     admissions: u64,
@@ -158,7 +158,7 @@ impl Scheduler {
         }
     }
 
-    /// One of the same bounds that knows no sequence and whose cache is empty. Counters go on.
+    /// Scheduler with the same bounds, without sequences and with an empty KV cache. Counters go on.
     pub(crate) fn anew(&self) -> Self {
         Self {
             tally: self.tally,

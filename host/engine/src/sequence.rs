@@ -26,14 +26,14 @@ use crate::sampler::Sampler;
 pub(crate) struct Submission {
     pub(crate) request: SequenceRequest,
     pub(crate) place: QueuePlace,
-    /// Prompt and output together; at most the context length.
+    /// Most tokens of prompt and output together; at most the context length.
     pub(crate) tokens_max: usize,
     pub(crate) outbox: Outbox,
 }
 
 /// A sequence in the engine.
 pub(crate) struct Sequence {
-    /// `None` once it was admitted.
+    /// Place in the queue; `None` once the sequence was admitted.
     place: Option<QueuePlace>,
     /// Tokens of the prompt.
     prompt: usize,
@@ -46,14 +46,14 @@ pub(crate) struct Sequence {
     prompt_scores: Option<PromptScores>,
     vocabulary: usize,
     constraint: ConstraintState,
-    /// Holds at most the events of two steps: while it holds any, only tokens that are in flight
-    /// already are committed.
+    /// Events for the reader, at most those of two steps: while any wait, only tokens that are in flight already are
+    /// committed.
     outbox: Outbox,
     /// Logits behind the last token, kept until the mask is ready.
     held: Option<Vec<f32>>,
     adapter: Option<Arc<Adapter>>,
     ended: bool,
-    /// It ended well.
+    /// Flag of an end by a stop or by the length.
     complete: bool,
 }
 
@@ -89,22 +89,22 @@ impl Sequence {
         (sequence, request.prompt)
     }
 
-    /// The sampler of its tokens.
+    /// Sampler of the sequence's tokens.
     pub(crate) fn sampler(&self) -> &Sampler {
         &self.sampler
     }
 
-    /// Its adapter.
+    /// Adapter of the sequence.
     pub(crate) fn adapter(&self) -> Option<&Arc<Adapter>> {
         self.adapter.as_ref()
     }
 
-    /// Tokens that end it.
+    /// Tokens that end the sequence.
     pub(crate) fn stop_tokens(&self) -> &[u32] {
         &self.stop_tokens
     }
 
-    /// Free its place in the queue: it was admitted.
+    /// Free the sequence's place in the queue, at its admission.
     pub(crate) fn leave_queue(&mut self) {
         self.place = None;
     }
@@ -114,12 +114,12 @@ impl Sequence {
         self.prompt
     }
 
-    /// Whether the reader cancelled it, or has been sent all its events.
+    /// Whether the reader cancelled the sequence, or has been sent all its events.
     pub(crate) fn is_over(&self) -> bool {
         self.outbox.is_closed() || (self.ended && self.outbox.is_empty())
     }
 
-    /// Whether it waits for room in its stream (backpressure).
+    /// Whether the sequence waits for room in its stream (backpressure).
     pub(crate) fn is_paused(&self) -> bool {
         !self.outbox.is_empty()
     }
@@ -284,7 +284,7 @@ impl Sequence {
         })
     }
 
-    /// Leaves the row untouched where the decision is [`Decision::Pending`].
+    /// Sample from a row of logits. The row is left untouched where the decision is [`Decision::Pending`].
     fn sample(&mut self, logits: &mut [f32]) -> Decision {
         let only: Vec<u32>;
         let mask = match self.constraint.allowed() {

@@ -34,7 +34,7 @@ pub enum SubmitError {
         /// Queued sequences of the tenant.
         waiting: usize,
     },
-    /// It would wait for longer than is allowed, by what is measured.
+    /// The expected wait in the queue, as measured, is longer than is allowed.
     #[error("it would wait for about {} s", wait.as_secs_f64().ceil())]
     ExpectedWait {
         /// Expected wait.
@@ -43,7 +43,7 @@ pub enum SubmitError {
     /// The engine failed again and again, or is stuck.
     #[error("the engine has failed, and takes no requests for {} s", retry_after.as_secs_f64().ceil())]
     Broken {
-        /// Time after which it takes one again.
+        /// Time after which the engine takes requests again.
         retry_after: std::time::Duration,
     },
     /// The engine is stopping or has stopped.

@@ -11,7 +11,7 @@ use mortise_engine::{
 };
 use support::{FakeModel, collect, config, engine, expected, greedy, until_empty};
 
-/// Allows exactly the tokens of a script, one after the other. Each mask is `late` polls late.
+/// Constraint that allows exactly the tokens of a script, one after the other. Each mask is `late` polls late.
 struct Script {
     tokens: Vec<u32>,
     done: usize,
@@ -19,7 +19,7 @@ struct Script {
     late: usize,
     left: usize,
     mask: Arc<Vec<u32>>,
-    /// What happens instead of the mask after the script.
+    /// Behaviour after the last token of the script, in place of a mask.
     at_end: AtEnd,
 }
 
@@ -170,7 +170,7 @@ fn late_masks_and_other_sequences_do_not_change_each_other() {
     until_empty(&engine);
 }
 
-/// Allows one token at every fifth to eighth place, and any ordinary token elsewhere.
+/// Constraint that allows one token at every fifth to eighth place, and any ordinary token elsewhere.
 struct Pattern {
     done: usize,
     way: Way,
@@ -178,17 +178,17 @@ struct Pattern {
     forced: Vec<u32>,
 }
 
-/// How a pattern says what must follow.
+/// Form in which a pattern tells the token that must follow.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
-    /// By a mask of one token.
+    /// Masks of one token.
     Masks,
-    /// By lists.
+    /// Lists of forced tokens.
     Lists,
 }
 
 impl Pattern {
-    /// The token that must stand at this place of the output.
+    /// Token that the pattern forces at a place of the output, if any.
     fn must(place: usize) -> Option<u32> {
         (place % 8 >= 4).then_some((place * 7 % 40) as u32)
     }

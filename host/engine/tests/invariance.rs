@@ -1,6 +1,7 @@
-//! The same request gives the same tokens, bit for bit, however it is computed: alone or among
-//! others, in one piece or in chunks, from the cache or anew, preempted or not, with speculation or without.
-//! On the tiny models of `tests/parity`, with log-probabilities, so that one bit would show.
+//! Invariance of generated tokens: the same request gives the same tokens, bit for bit, alone or among others,
+//! prefilled in one piece or in chunks, from the prefix cache or anew, preempted or not, with speculative decoding or
+//! without. The models are the tiny ones of `tests/parity`; log-probabilities are compared too, so that one bit would
+//! show.
 
 mod adapted;
 mod support;
@@ -19,7 +20,7 @@ use mortise_kernels::linear::{Scores, WantedLogits};
 use mortise_model::{InputError, KvCache, Logits, Model, ModelFolder, ModelInput, WeightPrecision};
 use support::{collect, greedy, next};
 
-/// Plain ones, and those with windows, soft caps, sinks, experts and latent attention.
+/// Names of plain models, and of models with windows, soft caps, sinks, experts and latent attention.
 const MODELS: [&str; 9] = [
     "llama-rope-scaled",
     "qwen2-bias",
@@ -100,7 +101,7 @@ fn engine(model: &Arc<Model>, config: EngineConfig) -> EngineHandle {
     Engine::start(Arc::clone(model), config).unwrap()
 }
 
-/// No prefix cache, no speculation, one sequence after the other.
+/// Generate with no prefix cache and no speculative decoding, one sequence after the other.
 fn plainly(model: &Arc<Model>) -> Vec<Vec<String>> {
     plainly_with(model, KvType::F32)
 }
@@ -117,7 +118,7 @@ fn plainly_with(model: &Arc<Model>, kv_type: KvType) -> Vec<Vec<String>> {
     requests().into_iter().map(read_alone).collect()
 }
 
-/// All at once; readers are slower than the engine.
+/// Generate all sequences at once, with readers that are slower than the engine.
 fn together(engine: &EngineHandle) -> Vec<Vec<String>> {
     let streams = requests()
         .into_iter()
@@ -242,7 +243,7 @@ fn prompt_lookup_changes_no_token() {
     assert!(accepted > 0);
 }
 
-/// The draft is the same model with coarser weights, and a different model.
+/// Draft models: the same model with coarser weights, and a different model.
 #[test]
 fn a_draft_model_changes_no_token() {
     let mut accepted = [0, 0];
@@ -299,7 +300,7 @@ struct Watched {
     model: Arc<Model>,
     cache: KvCache,
     whole_always: bool,
-    /// Rows of which all is wanted, and the highest, and the highest of a mask.
+    /// Numbers of rows of which all logits are wanted, the highest alone, and the highest of a mask.
     wanted: Arc<[AtomicUsize; 3]>,
 }
 
@@ -355,7 +356,7 @@ impl ForwardPass for Watched {
     }
 }
 
-/// Allows the same tokens always, more than one.
+/// Constraint whose mask always allows the same tokens, more than one.
 struct Some32(Arc<Vec<u32>>);
 
 impl Constraint for Some32 {
@@ -366,7 +367,8 @@ impl Constraint for Some32 {
     }
 }
 
-/// Which rows of a batch are written is each sequence's own affair, and no token depends on it.
+/// Logits are written for the rows of sequences that need them, and for no others of the batch; no token depends on
+/// that.
 #[test]
 fn greedy_sequences_need_no_logits_beside_others_that_do() {
     const TOKENS: u32 = 40;

@@ -41,7 +41,7 @@ impl GoldenCases {
     /// a kind without one.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// When the file is no JSON object of cases, or a case is wrong.
     pub fn run(&self, kind: Kind, text: &str) -> anyhow::Result<Vec<String>> {
         let cases: Map<String, Value> = serde_json::from_str(text)?;
         check_number(&cases)?;

@@ -28,16 +28,16 @@ const MAX_CARRIED_TIME: Duration = Duration::from_secs(60);
 /// Longest account of a failed case, in bytes: what it quotes comes from the plugin.
 const MAX_TOLD: usize = 1000;
 
-/// A loaded plugin. It is bound anew for every harness, with settings of one's choice.
+/// A loaded plugin, which is bound anew for every harness, with settings of the harness.
 pub struct PluginUnderTest {
-    /// Runs it.
+    /// Host that runs the plugin.
     pub host: PluginHost,
     /// The plugin.
     pub component: Arc<Component>,
     text: Arc<ModelFiles>,
-    /// Says what the plugin's calls may take.
+    /// Limits of the plugin's calls.
     within: PluginConfig,
-    /// Its grants.
+    /// Grants of the plugin.
     pub grants: TestGrants,
 }
 
@@ -63,7 +63,8 @@ impl PluginUnderTest {
         self.harness_at(settings, self.grants.now)
     }
 
-    /// The same, with the clock standing still, unless it is the system's.
+    /// Bind the plugin with these settings as each of its kinds. The clock stands still at `now`, if given; else it is
+    /// the system's.
     fn harness_at(&self, settings: &Value, now: Option<Moment>) -> anyhow::Result<Harness> {
         let (host, component) = (&self.host, &self.component);
         let granted = TestGrants {
@@ -110,15 +111,15 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For authors, who can wait.
+    /// Budget for `mortise plugin test`: many cuts, no deadline.
     pub const THOROUGH: Self = Self::cutting(2000);
 
-    /// With so many cuts.
+    /// Budget of `cuts` cuts, without a deadline.
     pub const fn cutting(cuts: usize) -> Self {
         Self { cuts, until: None }
     }
 
-    /// For a server that is about to take the plugin.
+    /// Budget for a server that loads the plugin: few cuts, and a deadline.
     pub fn at_load() -> Self {
         Self {
             cuts: 64,
@@ -179,7 +180,7 @@ pub fn carried(component: &Component) -> anyhow::Result<Option<Map<String, Value
     Ok(Some(cases))
 }
 
-/// Whether a plugin may carry so many cases.
+/// Check that the number of cases is within the bound on carried cases.
 pub fn check_number(cases: &Map<String, Value>) -> anyhow::Result<()> {
     let count = cases.len();
     ensure!(
@@ -235,7 +236,7 @@ pub fn prove(
     Ok(cases.len())
 }
 
-/// As much of a text as anybody reads.
+/// Text cut to a bounded length, with an ellipsis if it was longer.
 pub fn shortened(mut text: String) -> String {
     if text.len() > MAX_TOLD {
         text.truncate(text.floor_char_boundary(MAX_TOLD));
@@ -519,8 +520,8 @@ mod tests {
         // Each binds a plugin three times.
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever a file of a case says, it is refused, or its plugin answers or fails; and a case that
-        /// names what came out passes, and one that names the contrary does not.
+        /// Case files of any content are refused, or the plugin answers or fails; a case that names the actual output
+        /// passes, and one that names the contrary does not.
         #[test]
         fn cases_hold_exactly_what_comes_out(which in 0..CASES.len(), changes in changes()) {
             static SUBJECTS: LazyLock<Vec<PluginUnderTest>> =

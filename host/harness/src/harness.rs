@@ -329,7 +329,7 @@ struct TemplateRequest {
     add_generation_prompt: bool,
     #[serde(default)]
     continue_final_message: bool,
-    /// The same every day if absent, so that outputs can be compared.
+    /// Date of today; if absent, the fixed date of the harness, so that outputs can be compared.
     #[serde(default)]
     today: Option<String>,
 }
@@ -468,10 +468,10 @@ struct PolicyRequest {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ToolRequest {
-    /// None asks which tools there are.
+    /// Name of the tool to call; `None` lists the tools.
     #[serde(default)]
     name: Option<String>,
-    /// An object, or text as a model wrote it.
+    /// Arguments: an object, or text as a model wrote it.
     #[serde(default = "no_arguments")]
     arguments: Value,
     #[serde(default = "anonymous")]

@@ -29,19 +29,19 @@ const CLIENT_GONE: u16 = 499;
 pub struct AnswerRecord {
     /// Tokens of prompts.
     pub prompt_tokens: u32,
-    /// Of those, tokens found in the prefix cache.
+    /// Prompt tokens found in the prefix cache.
     pub cached_tokens: u32,
-    /// The answer was made before.
+    /// The answer came from the response cache.
     pub replayed: bool,
     /// Tokens generated.
     pub completion_tokens: u32,
-    /// Time in the queue, if the request left it.
+    /// Queue time, if the request left the queue.
     pub queued: Option<Duration>,
     /// Time from arrival to the first token, if there was one.
     pub first_token: Option<Duration>,
     /// Name of the outcome.
     pub finish: &'static str,
-    /// Millionths of the currency that it cost, if it has a price.
+    /// Cost of the request in millionths of the currency, if the model has a price.
     pub cost_micros: Option<u64>,
 }
 
@@ -112,9 +112,9 @@ pub struct Access<'a> {
     pub stream: bool,
     /// Most tokens that an answer may have, as the caller gave it.
     pub max_tokens: Option<u32>,
-    /// Who asked.
+    /// Caller of the request.
     pub principal: Option<&'a str>,
-    /// The tenant of who asked.
+    /// Tenant of the caller.
     pub tenant: Option<&'a str>,
     /// The account that the request counts for, whole: names above are cut.
     pub account: Option<&'a str>,
@@ -124,7 +124,7 @@ pub struct Access<'a> {
     pub user: Option<&'a str>,
     /// Figures of the answer, if there was one.
     pub answer: Option<AnswerRecord>,
-    /// From arrival to the end.
+    /// Time from arrival to the end.
     pub elapsed: Duration,
     /// Outcome of the answer, or `error`, or `cancelled`.
     pub finish: Option<&'a str>,
@@ -167,7 +167,7 @@ impl AccessRecord {
         }
     }
 
-    /// When it did.
+    /// Time at which the request arrived.
     pub fn arrived(&self) -> Instant {
         self.arrived
     }
@@ -240,7 +240,7 @@ impl AccessRecord {
         self.with(|facts| facts.error.is_some())
     }
 
-    /// Whether it is known who asks.
+    /// True if the caller is known.
     pub(crate) fn is_claimed(&self) -> bool {
         self.with(|facts| facts.account.is_some())
     }
@@ -251,7 +251,7 @@ impl AccessRecord {
     }
 }
 
-/// Writes the line when it is dropped.
+/// Guard that writes the line of the access log when it is dropped.
 pub(crate) struct AccessGuard {
     pub(crate) id: Arc<str>,
     pub(crate) method: String,

@@ -14,16 +14,16 @@ use crate::connections::network_of;
 /// Part of the budget that anybody may take, and part that is left to those who have no more than that.
 const SHARE: usize = 4;
 
-/// Why a body cannot be taken.
+/// Reason for which the memory of a body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoom {
-    /// Others have what there is; later there is room again.
+    /// Other requests hold the memory; a later request may find room.
     Now,
-    /// It is more than one request can ever have.
+    /// The body needs more memory than one request can ever have.
     Ever,
 }
 
-/// Whom a body counts for.
+/// Account that the memory of a body counts for: a tenant, or an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner(Account);
 
@@ -43,7 +43,7 @@ impl Owner {
     }
 }
 
-/// See the module.
+/// Budget of memory for request bodies, shared by tenant or address.
 #[derive(Debug)]
 pub struct BodyBudget {
     bytes: usize,
@@ -76,7 +76,7 @@ impl BodyBudget {
         }
     }
 
-    /// Most that one request can have.
+    /// Most bytes that one request can have.
     pub(crate) fn most(&self) -> usize {
         self.bytes - self.bytes / SHARE
     }
@@ -152,7 +152,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Whom it counts for.
+    /// Owner of the body's memory.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }

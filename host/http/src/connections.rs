@@ -35,7 +35,7 @@ const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
 pub struct ConnectionShares {
     /// Connections at once.
     pub places: usize,
-    /// Of those, connections of one address.
+    /// Connections of one address at once.
     pub by_address: usize,
 }
 
@@ -69,7 +69,7 @@ fn descriptor_limit() -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What a connection's place is good for.
+/// Requests that the place of a connection admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// All requests.
@@ -101,21 +101,21 @@ struct State {
 struct Entry {
     address: IpAddr,
     place: Place,
-    /// Since when it has been waiting for a request, or for the rest of one.
+    /// Time since which the connection has waited for a request, or for the rest of one.
     since: Instant,
     /// Requests that are not answered yet.
     requests: usize,
-    /// Of those, the complete ones whose answers are being made, or are for callers that are known.
+    /// Complete requests whose answers are being made, or are for callers that are known.
     complete: usize,
     /// Answers for nobody in particular that are being handed over, by their numbers, and since when.
     unclaimed: BTreeMap<u64, Instant>,
-    /// Numbers of those so far.
+    /// Number that was given to the last answer in `unclaimed`.
     numbers: u64,
     end: Arc<Notify>,
 }
 
 impl Entry {
-    /// Whether it may be ended for the sake of another.
+    /// True if the connection may be evicted for another one.
     fn is_waiting(&self) -> bool {
         self.complete == 0
     }
@@ -131,7 +131,7 @@ impl Entry {
         }
     }
 
-    /// Whether nothing else goes on and an answer for nobody in particular has been handed over for so long.
+    /// True if no request is in progress, and an answer for nobody in particular has been sent for at least `limit`.
     fn is_overdue(&self, limit: Duration) -> bool {
         let oldest = self.unclaimed.values().next();
         self.is_waiting() && oldest.is_some_and(|since| since.elapsed() >= limit)
@@ -306,7 +306,7 @@ impl State {
     }
 }
 
-/// Whom connections count for: an address, or the network that one subscriber has of IPv6.
+/// Address that connections count for: an IPv4 address, or the /64 network of an IPv6 address.
 pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -389,14 +389,14 @@ pub(crate) struct Exchange {
 enum ExchangeStage {
     /// The request is not complete.
     Arriving,
-    /// All of the request is here.
+    /// The request is complete.
     Complete,
-    /// The answer is made, and is for nobody in particular. It has this number.
+    /// The answer is made, and is for nobody in particular. The number is the answer's key in `unclaimed`.
     Unclaimed(u64),
 }
 
 impl Exchange {
-    /// All of the request is here.
+    /// Note that the request is complete.
     pub(crate) fn complete(&self) {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*stage, ExchangeStage::Arriving) {
@@ -405,7 +405,7 @@ impl Exchange {
         }
     }
 
-    /// The answer is made, and nothing of it is for a caller that is known.
+    /// Note that the answer is made, and is not for a caller that is known.
     pub(crate) fn hand_to_nobody(&self) {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         let was = *stage;

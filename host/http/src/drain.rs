@@ -7,7 +7,7 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(crate) struct OpenConnections(watch::Sender<bool>);
 
-/// One of them, or a clone that stands for the same.
+/// An open connection; a clone stands for the same connection.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenConnection(watch::Receiver<bool>);
 
@@ -20,7 +20,7 @@ impl OpenConnections {
         OpenConnection(self.0.subscribe())
     }
 
-    /// Ask all to end after what they are at, and wait until they have.
+    /// Ask all connections to end after the requests in progress, and wait until they have ended.
     pub(crate) async fn shutdown(self) {
         self.0.send_replace(true);
         self.0.closed().await;

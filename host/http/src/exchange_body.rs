@@ -54,7 +54,7 @@ impl Body for RequestBody {
 /// for one byte, and what it has taken it holds until the peer reads.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// What a body gives when it is polled.
+/// Result of polling a body.
 type Polled = Option<Result<Frame<Bytes>, axum::Error>>;
 
 /// Body of an answer, in pieces.
@@ -62,7 +62,7 @@ pub(super) struct ResponseBody {
     body: axum::body::Body,
     /// Rest of the last frame.
     rest: Bytes,
-    /// What comes behind it, where that is known.
+    /// Frame behind that one, where it is known.
     ahead: Option<Polled>,
     /// Over HTTP/2, who is told whether the peer reads.
     stream: Option<Arc<Handover>>,

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// Requests that have ended, and their tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestSums {
-    /// Requests that named a model that there is.
+    /// Requests that named a known model.
     pub requests: u64,
-    /// Tokens of their prompts.
+    /// Prompt tokens of the requests.
     pub prompt_tokens: u64,
     /// Tokens generated.
     pub completion_tokens: u64,
@@ -29,19 +29,19 @@ pub struct RequestFigures {
     pub uptime: Duration,
     /// Requests that named a model and have ended.
     pub requests: u64,
-    /// Of those, requests with a status from 400 on, or whose answer broke off.
+    /// Requests that ended with a status from 400 on, or whose answer broke off.
     pub failed: u64,
-    /// Of those, requests that named a model that there is.
+    /// Requests that named a known model and have ended.
     pub known: u64,
     /// Answers for whose prompt a cached prefix was found.
     pub prefix_hits: u64,
-    /// Answers for whose prompt none was found.
+    /// Answers for whose prompt no cached prefix was found.
     pub prefix_misses: u64,
-    /// Tokens of prompts that were found.
+    /// Prompt tokens found in the prefix cache.
     pub prefix_tokens: u64,
     /// Requests that ended in a second, on average over the last minute.
     pub requests_per_second: f64,
-    /// Tokens that those generated.
+    /// Throughput: tokens generated in a second, on average over the last minute.
     pub tokens_per_second: f64,
     /// Times from arrival to end of the last requests that were answered; `None` if there were none.
     pub latency: Option<RequestLatency>,
@@ -50,12 +50,12 @@ pub struct RequestFigures {
 /// Times from arrival to end, over the last requests that were answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestLatency {
-    /// Half of them took no longer.
+    /// Median: half of the requests took no longer.
     pub p50: Duration,
-    /// 95 in 100 took no longer.
+    /// 95th percentile: 95 in 100 requests took no longer.
     pub p95: Duration,
-    /// 99 in 100 took no longer.
+    /// 99th percentile: 99 in 100 requests took no longer.
     pub p99: Duration,
-    /// Mean of all.
+    /// Mean latency of the requests.
     pub mean: Duration,
 }

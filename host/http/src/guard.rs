@@ -24,7 +24,8 @@ pub struct HeaderLimits {
 }
 
 impl HeaderLimits {
-    /// What the connection refuses by itself: who is not far above learns what the limits are.
+    /// Bounds at which the connection itself refuses a head: twice the limits. A request between the two is refused
+    /// with a problem that states the limits.
     pub(crate) fn doubled(self) -> Self {
         Self {
             count: self.count.saturating_mul(2),
@@ -51,7 +52,7 @@ impl HeaderLimits {
     }
 }
 
-/// Who may call, beyond what the policy says.
+/// Checks of a request beside policies: sizes of headers, host name, and origin (CORS).
 #[derive(Debug, Clone)]
 pub struct Guard {
     headers: HeaderLimits,
@@ -205,7 +206,7 @@ fn check_single<B>(request: &Request<B>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether the browser asks beforehand.
+/// True if the request is a CORS preflight.
 pub(crate) fn is_preflight<B>(request: &Request<B>) -> bool {
     request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ORIGIN)
@@ -268,14 +269,14 @@ fn called_by(uri: &Uri, headers: &HeaderMap) -> Option<String> {
 /// Header by which a caller names its own trace.
 pub(crate) const REQUEST_TRACE: &str = "x-request-trace";
 
-/// The caller's id, or its name of the trace, if it is harmless, else a new one.
+/// Request id: the caller's id, or its name of the trace, if valid; else a new id.
 pub(crate) fn request_id(headers: &HeaderMap) -> String {
     given_id(headers, "x-request-id")
         .or_else(|| given_id(headers, REQUEST_TRACE))
         .unwrap_or_else(|| format!("req_{}", uuid::Uuid::new_v4().simple()))
 }
 
-/// An id in a header, if it is harmless.
+/// Request id in a header, if it is valid.
 pub(crate) fn given_id(headers: &HeaderMap, name: &str) -> Option<String> {
     let harmless = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
     let id = headers.get(name).map(HeaderValue::as_bytes);

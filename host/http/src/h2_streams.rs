@@ -28,7 +28,7 @@ struct State {
 }
 
 impl Handover {
-    /// That of the stream whose task this is; `None` over HTTP/1.
+    /// Handover of the stream whose task this is; `None` over HTTP/1.
     pub(super) fn here() -> Option<Arc<Self>> {
         STREAM.try_with(Arc::clone).ok()
     }

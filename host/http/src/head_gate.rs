@@ -38,17 +38,17 @@ impl Refused {
 
 #[derive(Debug)]
 enum Stage {
-    /// Whether it is HTTP/1 or HTTP/2 is not known yet.
+    /// Version of the protocol (HTTP/1 or HTTP/2) not known yet.
     Opening,
     Head,
-    /// In a body with so many bytes to come.
+    /// In a body with a content length; the number of bytes to come.
     Length(u64),
     Chunked(ChunkScan),
     /// HTTP/2, or a WebSocket.
     Open,
-    /// Nothing further is read.
+    /// Closed: the gate takes no further bytes.
     Closed,
-    /// Nothing further is read, and the body in progress never ends: a chunk of it is broken.
+    /// Broken: the gate takes no further bytes, and the body in progress never ends, since a chunk of it is malformed.
     Broken,
 }
 
@@ -114,7 +114,7 @@ impl HeadGate {
         !self.held.is_empty()
     }
 
-    /// Whether nothing further is read.
+    /// True if the gate takes no further bytes.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.stage, Stage::Closed | Stage::Broken)
     }
@@ -143,7 +143,7 @@ impl HeadGate {
         self.stage = Stage::Closed;
     }
 
-    /// How many of the first bytes belong to the body in progress.
+    /// Number of leading bytes that belong to the body in progress.
     fn body(&mut self, bytes: &[u8]) -> usize {
         match &mut self.stage {
             Stage::Opening | Stage::Head | Stage::Closed | Stage::Broken => 0,
@@ -172,7 +172,7 @@ impl HeadGate {
         }
     }
 
-    /// Go one step on with what is held. `false` if that needs more bytes.
+    /// Process held bytes by one step. `false` if the step needs more bytes.
     fn step(&mut self) -> bool {
         if self.held.is_empty() {
             return false;
@@ -237,7 +237,7 @@ mod tests {
         headers: 10,
     };
 
-    /// What passes of `parts`, and the refusal by its number.
+    /// Bytes of `parts` that the gate lets pass, and the refused head.
     fn pass(parts: &[&[u8]]) -> (Vec<u8>, Arc<Refused>) {
         let refused = Arc::<Refused>::default();
         let mut gate = HeadGate::new(BOUNDS, Arc::clone(&refused));

@@ -9,11 +9,11 @@ use crate::problem::json_response;
 /// State of a part of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckState {
-    /// It works.
+    /// The part works.
     Ok,
-    /// It works in part, or something of it needs an operator.
+    /// The part works in part, or needs an operator.
     Degraded,
-    /// It does not work.
+    /// The part does not work.
     Failed,
 }
 
@@ -32,11 +32,11 @@ impl CheckState {
 pub struct Check {
     /// Name of the part.
     pub name: &'static str,
-    /// Its state.
+    /// State of the part.
     pub state: CheckState,
-    /// True if only a restart helps when it has failed: `/health` says so with 503.
+    /// True if only a restart helps when the part has failed: `/health` answers 503 then.
     pub vital: bool,
-    /// True if no new work is wanted when it has failed: `/ready` says so with 503.
+    /// True if the server takes no new work when the part has failed: `/ready` answers 503 then.
     pub required: bool,
     /// More about a state other than `ok`, without a name; `null` is nothing.
     pub detail: Value,
@@ -48,10 +48,10 @@ impl Check {
     }
 }
 
-/// Checks the parts of the server. Called for every question, so it waits for nothing.
+/// Function that checks the parts of the server. Called for every health request, so it must not block.
 pub type Checks = Box<dyn Fn() -> Vec<Check> + Send + Sync>;
 
-/// True if the process lives.
+/// Answer of `/health` (liveness): 503 if a vital part has failed.
 pub(crate) fn health(checks: &[Check]) -> Response {
     let failed = checks.iter().any(|check| check.vital && check.has_failed());
     let vital = checks.iter().filter(|check| check.vital);

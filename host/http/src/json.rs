@@ -35,7 +35,7 @@ pub fn parse_object(body: &[u8]) -> Result<Map<String, Value>, Problem> {
     }
 }
 
-/// About as many bytes as the values of a body take when they are parsed, beside its texts.
+/// Estimate of the memory, in bytes, that the values of a body take once parsed, beside the texts.
 pub(crate) fn tree_bytes(body: &[u8]) -> usize {
     let count = |wanted: u8| body.iter().filter(|byte| **byte == wanted).count();
     let values = count(b',') + count(b'[') + count(b'{');
@@ -45,7 +45,7 @@ pub(crate) fn tree_bytes(body: &[u8]) -> usize {
         .saturating_add(entries.saturating_mul(size_of::<(String, Value)>()))
 }
 
-/// What a JSON value is, in words for a message.
+/// Type of a JSON value, in words for an error message.
 pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -61,7 +61,7 @@ fn malformed(message: impl Into<String>) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "invalid_json", message)
 }
 
-/// A body may be one megabyte of `[`. A flat scan refuses it before a recursive reader sees it.
+/// Refuse a body that is nested too deep, by a flat scan before the recursive parser: a body may be a megabyte of `[`.
 fn check_depth(text: &str) -> Result<(), Problem> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (offset, byte) in text.bytes().enumerate() {

@@ -39,7 +39,7 @@ pub struct ConnectionLimits {
     pub header_timeout: Duration,
     /// Time for which a write may stall.
     pub write_timeout: Duration,
-    /// Proxies that tell whose connections they pass on, if there are some.
+    /// Trusted proxies that speak the PROXY protocol, if there are some.
     pub proxies: ProxyProtocol,
 }
 
@@ -150,8 +150,8 @@ pub async fn serve_beside(
     std::future::pending::<()>().await;
 }
 
-/// Wait for the connections. Meanwhile, while it `listens`, the door stays open for those who ask whether the server is
-/// ready; work is refused.
+/// Drain: wait until the connections have ended. While it `listens`, the listener accepts health checks meanwhile;
+/// work is refused.
 async fn drain(
     acceptor: &Acceptor,
     listens: bool,
@@ -229,8 +229,8 @@ impl Acceptor {
     }
 }
 
-/// The stream of a connection, after its handshake. A client that does not shake hands is one without a request: it may
-/// be displaced.
+/// Stream of a connection, after the TLS handshake. A connection whose handshake is not complete counts as one without
+/// a request: it may be evicted.
 async fn open_wire(
     accepted: Accepted,
     peer: SocketAddr,
@@ -316,7 +316,7 @@ async fn connection(
     }
 }
 
-/// Wait until a connection must end before its peer ends it, and tell why.
+/// Wait until the server must end a connection, and return the reason.
 async fn must_end(connection: &Connection, limits: &ConnectionLimits) -> &'static str {
     tokio::select! {
         () = connection.ended() => "it has no complete request",
@@ -324,15 +324,15 @@ async fn must_end(connection: &Connection, limits: &ConnectionLimits) -> &'stati
     }
 }
 
-/// A connection that a WebSocket takes over keeps its place, and the server waits for it when it stops, for as long
-/// as this is held.
+/// Guard of a connection that a WebSocket takes over. While the guard is held, the connection keeps its place, and a
+/// stop of the server waits for the connection.
 #[derive(Debug, Clone)]
 pub struct Occupied {
     _exchange: Arc<Exchange>,
     _open: OpenConnection,
 }
 
-/// Answer one request, and let the connection know how far it is.
+/// Answer a request, and keep the connection's stage of the request up to date.
 fn answer(
     request: Request<Incoming>,
     router: Router,
@@ -366,7 +366,8 @@ fn answer(
     }
 }
 
-/// Who is not far above the limits on headers learns what they are; the head of who is, is not taken.
+/// Bounds of the head gate: twice the limits on headers. A request between the two is refused with a problem that
+/// states the limits; a larger head is refused before hyper parses it.
 fn head_bounds(headers: HeaderLimits) -> HeadBounds {
     let HeaderLimits { count, bytes } = headers.doubled();
     HeadBounds {

@@ -12,7 +12,7 @@ const MAX_MESSAGE_BYTES: usize = 2048;
 /// The JSON body that a dialect makes of a problem.
 pub type ProblemShape = fn(&Problem) -> Value;
 
-/// A failure as the client is told it, in no dialect's shape.
+/// A failure of a request, before it has the shape of a dialect.
 #[derive(Debug, Clone)]
 pub struct Problem {
     /// The status of the response.
@@ -23,12 +23,12 @@ pub struct Problem {
     pub code: String,
     /// The field that is wrong, with its path.
     pub param: Option<String>,
-    /// What was wrong and what to do. Boxed to keep results that may hold a problem small.
+    /// Description of the failure and of its remedy. Boxed to keep results that may hold a problem small.
     pub message: Box<str>,
     /// Headers of the response, such as `retry-after`.
     pub headers: Vec<(String, String)>,
-    /// Names that would have been right, where the field takes one of a few. Dialects show them that have a place
-    /// for them.
+    /// Names that would have been right, where the field takes one of a few. Dialects whose errors have a place for the
+    /// names show them.
     pub choices: Option<Box<Choices>>,
 }
 
@@ -60,21 +60,21 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "unsupported_parameter", message).at(param)
     }
 
-    /// The same, about a field.
+    /// Set the field that the problem is about.
     #[must_use]
     pub fn at(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
     }
 
-    /// The same, with a header more.
+    /// Add a header of the response.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
     }
 
-    /// The same, with the names of which one would have been right.
+    /// Set the names of which one would have been right.
     #[must_use]
     pub fn among(mut self, names: Vec<String>) -> Self {
         self.choices = Some(Box::new(Choices(names)));
@@ -98,7 +98,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The server takes no new work, or ends the work that it has.
+/// Problem of a server that takes no new work, or ends the work in progress.
 pub fn stopping() -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,

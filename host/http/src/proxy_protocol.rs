@@ -30,13 +30,13 @@ pub struct ProxyProtocol {
 /// A header that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProxyHeaderError {
-    /// The connection begins with something else.
+    /// The connection begins without a header of the PROXY protocol.
     #[error("a trusted proxy sent no header of the PROXY protocol")]
     Missing,
-    /// It is not as the protocol has it.
+    /// The header is malformed.
     #[error("the header of the PROXY protocol is wrong: {0}")]
     Malformed(&'static str),
-    /// It is too long.
+    /// The header is longer than the bound.
     #[error("the header of the PROXY protocol has {0} bytes, and {MAX_PROXY_FIELD_BYTES} are read")]
     TooLong(usize),
 }

@@ -15,7 +15,7 @@ const MAX_PATH_BYTES: usize = 65_534;
 /// Length of the body that follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// So many bytes; 0 without a body.
+    /// Content length in bytes; 0 without a body.
     Length(u64),
     /// Chunks, up to the one of length 0 and its trailers.
     Chunked,
@@ -49,7 +49,7 @@ impl HeadRefusal {
         }
     }
 
-    /// The head did not come within the time for it.
+    /// Refusal of a head that did not arrive in time.
     pub(crate) fn slow() -> Self {
         Self {
             status: StatusCode::REQUEST_TIMEOUT,
@@ -85,7 +85,7 @@ impl HeadRefusal {
 /// A complete head at the start of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Its length, with the empty line.
+    /// Length of the head in bytes, with the empty line.
     pub(crate) length: usize,
     pub(crate) framing: Framing,
 }

@@ -42,7 +42,7 @@ type Page = Box<dyn Fn() -> String + Send + Sync>;
 
 /// State that all routes share.
 pub struct HttpState {
-    /// Whom the server answers.
+    /// Checks of a request before it is routed: sizes of headers, host name, and origin (CORS).
     pub guard: Guard,
     /// Limits of each body.
     pub body: BodyLimits,
@@ -81,9 +81,9 @@ impl fmt::Debug for HttpState {
 /// The routes of one dialect.
 #[derive(Debug, Clone)]
 pub struct Api {
-    /// Its routes.
+    /// Routes of the dialect.
     pub router: Router,
-    /// Its paths, and the shape of its problems.
+    /// Paths of the dialect, and the shape of its problems.
     pub dialect: Dialect,
     /// The routes as labels name them, a parameter as `{name}` at the end.
     pub routes: &'static [&'static str],
@@ -121,7 +121,7 @@ struct Outermost {
 }
 
 impl Outermost {
-    /// The label of a path: one of a fixed set, whatever is asked for. The flag says whether it is a dialect's.
+    /// Label of a path: one of a fixed set, for any path. The flag says whether the route is a dialect's.
     fn route_of(&self, path: &str) -> (&'static str, bool) {
         if let Some(route) = self.apis.iter().find_map(|api| api.route_of(path)) {
             return (route, true);
@@ -164,7 +164,7 @@ pub struct Context {
     pub own: Option<Own>,
 }
 
-/// See [`Context::own`]. No request from outside can have one.
+/// Facts of a request that the server sends to its own routes ([`Context::own`]). A request from outside has none.
 #[derive(Clone)]
 pub struct Own(pub Arc<dyn Any + Send + Sync>);
 
@@ -337,7 +337,7 @@ pub(crate) fn add_ids(
     }
 }
 
-/// Span of a request, if it is one of a dialect: what watches the server asks all the time.
+/// Span of a request to a dialect; none for health checks and metrics, which are requested all the time.
 fn span_of(request: &Request<Body>, route: &'static str, is_work: bool, id: &str) -> Span {
     if !is_work {
         return Span::default();
@@ -435,7 +435,7 @@ pub fn peer_of(request: &Request<Body>) -> SocketAddr {
         .unwrap_or(unknown)
 }
 
-/// A defect of ours ended this request. What it was stands in the log, not in the answer.
+/// Problem of a request that a panic ended. The log has the panic's message, and the answer does not.
 pub fn panicked() -> Problem {
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -466,7 +466,7 @@ async fn metrics_page(State(state): State<Arc<HttpState>>, headers: HeaderMap) -
 }
 
 impl HttpState {
-    /// The page that Prometheus reads, whichever listener shows it, in the format that these headers ask for.
+    /// Metrics page for Prometheus, on any listener, in the format that the request's headers ask for.
     pub fn metrics_page(&self, headers: &HeaderMap) -> Response {
         let mut page = (self.metrics)();
         let (tls, checks) = (self.tls.as_deref(), (self.checks)());

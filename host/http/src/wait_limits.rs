@@ -19,12 +19,12 @@ const WAIT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Seconds after which a client may ask again when the server was too busy.
 const RETRY_AFTER: &str = "5";
 
-/// When a request has waited long enough.
+/// Times at which a request has waited long enough.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WaitLimits {
-    /// Nobody waits for the answer any more.
+    /// Time at which the caller gives the answer up.
     client: Option<Instant>,
-    /// The operator wants no request to wait longer.
+    /// Time by which the answer must have begun, by the operator's limit.
     queue: Option<Instant>,
     streams: bool,
 }
@@ -55,12 +55,13 @@ impl WaitLimits {
         })
     }
 
-    /// The answer leaves as it is made: its first piece is what is waited for.
+    /// Set that the answer is streamed: the limits hold until its first piece.
     pub fn streams(&mut self) {
         self.streams = true;
     }
 
-    /// The first piece of the answer is there. It ends the waiting, unless the caller waits for all of it.
+    /// Note that the first piece of the answer is made. Ends the operator's limit, and the caller's if the answer is
+    /// streamed.
     pub fn begun(&mut self) {
         self.queue = None;
         if self.streams {
@@ -80,7 +81,7 @@ impl WaitLimits {
     /// Do `work` within the limits.
     ///
     /// # Errors
-    /// Those of `work`, or that a limit has passed.
+    /// When `work` fails, or a limit has passed.
     pub async fn bound<T>(
         self,
         work: impl Future<Output = Result<T, Problem>>,
@@ -98,12 +99,12 @@ impl WaitLimits {
 pub enum WaitEnd {
     /// The caller's own.
     Client,
-    /// The operator's.
+    /// The operator's limit on waiting requests.
     Queue,
 }
 
 impl WaitEnd {
-    /// What the caller is told.
+    /// Problem that the caller is answered with.
     pub fn problem(self) -> Problem {
         match self {
             Self::Client => Problem::new(

@@ -17,13 +17,13 @@ const PAGE: usize = 500;
 /// Wishes for a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewKey {
-    /// Id; nobody else has it.
+    /// Id, which no other key has.
     pub id: String,
     /// Account that usage is kept by.
     pub tenant: Option<String>,
-    /// Seconds since 1970 from which it is refused.
+    /// Seconds since 1970 from which the key is refused.
     pub expires_at: Option<i64>,
-    /// True while it is refused, until the operator enables it again.
+    /// True while the key is refused, until the operator enables it again.
     pub disabled: bool,
     /// Scopes and limits.
     pub terms: Terms,
@@ -38,10 +38,10 @@ pub enum KeyError {
     /// The id is taken.
     #[error("there is a key `{0}` already; rotate it, or choose another id")]
     Exists(String),
-    /// It was revoked.
+    /// The key was revoked.
     #[error("the key `{0}` was revoked, and stays so; issue another")]
     Revoked(String),
-    /// As many keys as there may be.
+    /// The number of keys has reached its limit.
     #[error("there are {MAX_KEYS} keys, which is all that there may be; delete revoked ones")]
     TooMany,
     /// A term cannot hold.
@@ -50,7 +50,7 @@ pub enum KeyError {
     /// No secret could be made.
     #[error(transparent)]
     Random(#[from] NoRandomness),
-    /// It could not be written.
+    /// The key could not be written to the store.
     #[error("the key could not be kept: {0}")]
     Store(#[from] StoreError),
 }
@@ -136,7 +136,7 @@ impl Keys {
         Ok(())
     }
 
-    /// The turn to make a change, of keys as all hosts know them.
+    /// Wait for the turn to change keys, and read the changes of other hosts before.
     async fn turn(&self) -> Result<MutexGuard<'_, Revision>, StoreError> {
         let mut seen = self.turn.lock().await;
         if self.store.is_shared() {
@@ -145,8 +145,8 @@ impl Keys {
         Ok(seen)
     }
 
-    /// Write a change. Where several hosts share the store, it fails if another has made one meanwhile, and the others
-    /// learn of it.
+    /// Write a change of keys. Where several hosts share the store, a new revision is written with the change, by which
+    /// the other hosts see it; the write fails if another host has changed keys meanwhile.
     async fn write(&self, seen: &mut Revision, change: Change) -> Result<(), StoreError> {
         if !self.store.is_shared() {
             return self.store.commit(vec![change]).await;
@@ -189,7 +189,7 @@ impl Keys {
         key.ok_or_else(|| KeyError::Unknown(id.to_owned()))
     }
 
-    /// True if there is a key that anybody could use.
+    /// True if there is an issued key.
     pub(crate) fn any(&self) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         !table.keys.is_empty()
@@ -249,10 +249,10 @@ impl Keys {
         self.keep(&mut seen, key).await
     }
 
-    /// Give a key another secret. Those that it had hold for `overlap` more seconds.
+    /// Give a key another secret. Its previous secrets stay valid for `overlap` more seconds.
     ///
     /// # Errors
-    /// When there is no such key, it was revoked, or it cannot be kept.
+    /// When there is no such key, it was revoked, or the change cannot be written.
     pub async fn rotate(
         &self,
         id: &str,
@@ -271,10 +271,10 @@ impl Keys {
         Ok((self.keep(&mut seen, key).await?, text))
     }
 
-    /// Refuse a key from now on, for good. It stays in lists.
+    /// Revoke a key for good. The key stays in lists.
     ///
     /// # Errors
-    /// When there is no such key, or it cannot be kept.
+    /// When there is no such key, or the change cannot be written.
     pub async fn revoke(&self, id: &str) -> Result<Arc<IssuedKey>, KeyError> {
         let mut seen = self.turn().await?;
         let mut key = IssuedKey::clone(&*self.get(id)?);
@@ -282,7 +282,7 @@ impl Keys {
         self.keep(&mut seen, key).await
     }
 
-    /// Forget a key, and refuse it.
+    /// Delete a key, which is refused from then on.
     ///
     /// # Errors
     /// When there is no such key, or it cannot be removed.
@@ -328,7 +328,7 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// All keys of a store, and the mark that they had at least.
+/// Read all keys of a store, and a revision that is not newer than the keys.
 async fn read(store: &dyn Store) -> Result<(Table, Revision), StoreError> {
     let seen = match store.is_shared() {
         true => revision(store).await?,

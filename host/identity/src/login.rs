@@ -69,7 +69,7 @@ pub enum LoginError {
         /// Seconds until the next may be tried.
         retry_after: u64,
     },
-    /// As many passwords are checked as may be at once.
+    /// The number of passwords that are checked at once has reached its limit.
     #[error("the server checks as many passwords as it may at once; try again")]
     Busy,
     /// The server has no users.
@@ -80,7 +80,7 @@ pub enum LoginError {
 /// Password that cannot be hashed.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordError {
-    /// It is empty or too long.
+    /// The password is empty or too long.
     #[error("a password has 1 to {MAX_LOGIN_BYTES} bytes")]
     Length,
     /// The system gave no salt.
@@ -95,7 +95,7 @@ pub enum PasswordError {
 /// 19 MiB, two passes.
 ///
 /// # Errors
-/// When it is empty or too long, or there is no salt.
+/// When the password is empty or too long, or there is no salt.
 pub fn hash_password(password: &str) -> Result<String, PasswordError> {
     if !(1..=MAX_LOGIN_BYTES).contains(&password.len()) {
         return Err(PasswordError::Length);
@@ -130,7 +130,7 @@ pub fn check_password_hash(text: &str) -> Result<(), String> {
 pub(crate) struct SigningKey([u8; 32]);
 
 impl SigningKey {
-    /// The key of a store; a new one if it has none.
+    /// Read the signing key from the store, or make one if the store has none.
     pub(crate) async fn open(store: &Arc<dyn Store>) -> Result<Self, StoreError> {
         let address = Key::new(&Arc::from(SERVER), Kind::SigningKey, "login");
         let kept = store.get(address.clone()).await?;

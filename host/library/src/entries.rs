@@ -16,9 +16,9 @@ use crate::limits::{MAX_ENTRIES, MAX_ENTRY_BYTES};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// It was pulled from the hub.
+    /// The model was pulled from the hub.
     Pull,
-    /// It was uploaded.
+    /// The model was uploaded.
     Upload,
 }
 
@@ -36,9 +36,9 @@ pub struct Entry {
     pub size_bytes: u64,
     /// SHA-256 digest of its file, or of the list that `sha256sum *` writes; unknown of a model that was pulled.
     pub sha256: Option<String>,
-    /// Version, as whoever uploaded it said.
+    /// Version, as the uploader stated it.
     pub version: Option<String>,
-    /// Description, as whoever uploaded it said.
+    /// Description, as the uploader stated it.
     pub description: Option<String>,
     /// Seconds since 1970.
     pub added_at: u64,

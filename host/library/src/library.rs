@@ -36,7 +36,7 @@ pub use self::uploads::{Appending, UploadFile, UploadOrder, UploadStatus};
 /// Callers who may pull and delete models on the routes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
-    /// Nobody: the admin side alone has such routes.
+    /// No caller: only the admin side has such routes.
     #[default]
     Off,
     /// Holders of the key of the admin side.
@@ -50,7 +50,7 @@ pub enum Access {
 pub struct LibraryConfig {
     /// Folder that keeps the models.
     pub folder: PathBuf,
-    /// Bytes that it may hold; 0 is no bound.
+    /// Bytes that the library may hold; 0 is no bound.
     pub max_bytes: u64,
     /// Bytes of one file that is uploaded.
     pub max_file_bytes: u64,
@@ -74,13 +74,13 @@ impl LibraryConfig {
 /// Outcome of listing the models anew.
 pub type Changed = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// The server around a library.
+/// Functions of the server around a library.
 pub struct Ties {
-    /// True of a name that a model, an alias or an adapter has.
+    /// Function that tells whether a model, an alias or an adapter has a name.
     pub taken: Box<dyn Fn(&str) -> bool + Send + Sync>,
-    /// True of the name of a model that is loaded, or about to be.
+    /// Function that tells whether a model is loaded, or about to be.
     pub in_use: Box<dyn Fn(&str) -> bool + Send + Sync>,
-    /// Lists the models anew, after one has come or gone.
+    /// Function that lists the models anew, after a model was added or removed.
     pub changed: Box<dyn Fn() -> Changed + Send + Sync>,
 }
 
@@ -140,7 +140,7 @@ impl Library {
         Ok(Arc::new(library))
     }
 
-    /// Tie the library to the server around it. Done once.
+    /// Connect the library to the server around it. Must be called once.
     pub fn tie(&self, ties: Ties) {
         let _ = self.ties.set(ties);
     }
@@ -191,7 +191,7 @@ impl Library {
         self.pulls.listen()
     }
 
-    /// Remove a model with its files. Whoever calls has made sure that it is not loaded.
+    /// Remove a model with its files. The caller must make sure that the model is not loaded.
     ///
     /// # Errors
     /// When the library has no such model, or it is being pulled.
@@ -290,7 +290,7 @@ fn now() -> u64 {
     now.map_or(0, |elapsed| elapsed.as_secs())
 }
 
-/// Run what blocks on a thread for it.
+/// Run blocking work on a thread for blocking work.
 async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, LibraryError> + Send + 'static,
 ) -> Result<T, LibraryError> {

@@ -81,7 +81,7 @@ const EXPERTS: Shape = Shape {
     experts: Some([128, 8, 768]),
 };
 
-/// How matrices of layers lie in the file.
+/// Number format of the layers' matrices in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stored {
     Bf16,
@@ -107,7 +107,7 @@ const fn case(name: &'static str, shape: Shape) -> Case {
     }
 }
 
-/// What is measured. Those of one file are neighbours.
+/// Cases that are measured. Cases of one model file are neighbours.
 const CASES: [Case; 8] = [
     case("1b", SMALL),
     Case {

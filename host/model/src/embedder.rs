@@ -31,8 +31,8 @@ pub struct EmbedderOptions {
 }
 
 impl Embedder {
-    /// Whether a folder holds a model that makes vectors rather than one that generates: an encoder,
-    /// or a decoder whose files, or whose operator, say how its rows are pooled.
+    /// Whether a folder holds an embedding model rather than one that generates: an encoder, or a decoder whose files,
+    /// or whose operator, say how its rows are pooled.
     pub fn describes(folder: &ModelFolder, options: EmbedderOptions) -> Result<bool, ModelError> {
         Ok(options.pooling.is_some()
             || EncoderSpec::describes(folder)?
@@ -113,7 +113,7 @@ impl Embedder {
         }
     }
 
-    /// One vector for each text, in order. A text's vector does not depend on the others.
+    /// Compute one vector for each text, in order. A text's vector does not depend on the other texts.
     pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let plain = texts.iter().map(|tokens| EmbedText {
             tokens,
@@ -122,7 +122,8 @@ impl Embedder {
         self.embed_adapted(&plain.collect::<Vec<_>>())
     }
 
-    /// The same with adapters, of which texts of one batch may have different ones.
+    /// Compute one vector for each text, in order, with the adapter of each text; texts of one batch may have different
+    /// adapters.
     ///
     /// # Errors
     /// When a text has no tokens or too many, or an adapter does not fit the model.

@@ -27,7 +27,7 @@ pub struct EmbeddingPrompts {
 /// Use of a text, by which its instruction is chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PromptUse {
-    /// Nothing is said: the model's default, if it has one.
+    /// Default instruction of the model, if it has one; for requests that choose none.
     #[default]
     Usual,
     /// A text that is taken as it is.
@@ -40,11 +40,11 @@ pub enum PromptUse {
     Named(String),
 }
 
-/// An instruction that the model does not have.
+/// Request for an instruction that the model does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the model has no instruction `{name}`; it has: {known}")]
 pub struct PromptError {
-    /// Its name.
+    /// Name of the instruction.
     pub name: String,
     /// Names that there are, or `none`.
     pub known: String,

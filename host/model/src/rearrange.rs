@@ -22,7 +22,7 @@ impl Unordered {
         }
     }
 
-    /// All of them in f32.
+    /// Convert all numbers to f32.
     pub(crate) fn into_f32(self) -> Vec<f32> {
         match self {
             Self::F32(numbers) => numbers,

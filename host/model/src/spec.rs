@@ -98,11 +98,11 @@ pub struct AttentionSpec {
 /// Normalisation of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
-    /// Nothing.
+    /// No normalisation.
     None,
-    /// Each head by itself.
+    /// Normalisation of each head by itself.
     PerHead,
-    /// All heads together.
+    /// Normalisation of all heads together.
     AllHeads,
 }
 
@@ -127,7 +127,7 @@ pub struct LatentSpec {
 pub struct QueryGrowth {
     /// Growth rate.
     pub beta: f64,
-    /// Positions before they begin to.
+    /// Positions up to which queries do not grow.
     pub original_context: usize,
 }
 
@@ -137,7 +137,7 @@ pub struct QueryGrowth {
 pub struct FeedForwardSpec {
     /// Values between the two halves of a layer without experts.
     pub intermediate: usize,
-    /// Whether its matrices have biases.
+    /// Whether the matrices of the feed-forward part have biases.
     pub bias: bool,
     /// Activation of the gates.
     pub activation: Activation,

@@ -221,7 +221,7 @@ fn gguf_files_name_several_ends_and_sampling_settings() {
 }
 
 proptest! {
-    /// Whatever ids a file names, those that are read are tokens of the model, and all of them.
+    /// Every token id that is read from a file is a token of the model, and every such id of the file is read.
     #[test]
     fn ids_that_are_read_are_those_of_the_file(
         ids in prop::collection::vec(prop_oneof![0u64..VOCABULARY as u64, any::<u64>()], 0..6),

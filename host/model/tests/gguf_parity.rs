@@ -229,7 +229,7 @@ fn copied_parts() -> tempfile::TempDir {
     folder
 }
 
-/// What opening says, with its causes.
+/// Error of opening a model, with its causes.
 fn refusal(path: &std::path::Path) -> String {
     let error = ModelFolder::open(path).unwrap_err();
     let cause = std::error::Error::source(&error).map(ToString::to_string);

@@ -13,7 +13,7 @@ use mortise_model::{
 };
 use references::References;
 
-/// Relative to the largest logit of the row.
+/// Largest difference, relative to the largest logit of the row.
 const TOLERANCE: f32 = 1e-4;
 
 fn data() -> PathBuf {
@@ -292,8 +292,8 @@ fn reduced_precision_stays_close() {
     }
 }
 
-/// What the types of cache cost, with weights in f32: the mean error over the largest logit. Found
-/// were at most 2.6e-4, 1.8e-3 and 4.2e-3; the bounds are about twice that.
+/// Error by type of the KV cache, with weights in f32: the mean error over the largest logit. Measured were at most
+/// 2.6e-4, 1.8e-3 and 4.2e-3; the bounds are about twice that.
 #[test]
 fn smaller_caches_stay_close() {
     // Where experts are chosen, a small error may choose others.

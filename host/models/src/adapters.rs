@@ -11,7 +11,7 @@ use mortise_model::{Adapter, ModelFolder};
 use crate::limits::{MAX_ADAPTER_NAME_BYTES, MAX_ADAPTERS};
 use crate::token_runtime::{AdapterBase, TokenRuntime};
 
-/// Stands between the name of a model and that of its adapter.
+/// Separator between the name of a model and that of its adapter.
 pub const ADAPTER_SEPARATOR: char = ':';
 /// Pause between looks whether an adapter is still in use.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
@@ -23,14 +23,14 @@ pub struct AdapterConfig {
     pub name: String,
     /// A folder as PEFT writes it, or a GGUF file.
     pub path: PathBuf,
-    /// Factor of what it adds.
+    /// Scale of the adapter: factor of what it adds to the products of the model.
     pub scale: f32,
 }
 
 /// State of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdapterState {
-    /// Known, and not loaded.
+    /// Known, not loaded.
     Available,
     /// Being read.
     Loading,
@@ -55,7 +55,7 @@ impl AdapterState {
 /// An adapter as operators are shown it.
 #[derive(Debug, Clone)]
 pub struct AdapterStatus {
-    /// Its name, path and scale.
+    /// Name, path and scale of the adapter.
     pub config: AdapterConfig,
     /// State.
     pub state: AdapterState,
@@ -63,22 +63,22 @@ pub struct AdapterStatus {
     pub loaded: Option<Arc<Adapter>>,
     /// Place among the loaded adapters of the model, from 0; none else has it.
     pub slot: Option<usize>,
-    /// When it was loaded, in milliseconds since 1970.
+    /// Time at which the adapter was loaded, in milliseconds since 1970.
     pub loaded_at_ms: Option<u64>,
-    /// Duration of its load.
+    /// Duration of the adapter's load.
     pub load_time: Option<Duration>,
-    /// Requests that have used it since its model was loaded.
+    /// Requests that have used the adapter since its model was loaded.
     pub uses: u64,
-    /// When the last of them began, in milliseconds since 1970.
+    /// Time at which the last of these requests began, in milliseconds since 1970.
     pub last_used_ms: Option<u64>,
-    /// Reason why its last load failed.
+    /// Reason why the adapter's last load failed.
     pub last_error: Option<String>,
 }
 
 /// Reason why an adapter is not loaded, not unloaded, or cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdapterError {
-    /// No loaded adapter of this name.
+    /// No adapter of the name is loaded.
     #[error(
         "the model `{model}` has no adapter `{adapter}`; loaded: {}",
         if available.is_empty() { "none".to_owned() } else { available.join(", ") }
@@ -91,15 +91,15 @@ pub enum AdapterError {
         /// Adapters that are loaded.
         available: Vec<String>,
     },
-    /// Its state does not allow it.
+    /// The adapter's state does not allow the change.
     #[error("the adapter `{adapter}` is {}; retry later", state.name())]
     Busy {
         /// The adapter.
         adapter: String,
-        /// Its state.
+        /// State of the adapter.
         state: AdapterState,
     },
-    /// Another path or scale, while it is loaded.
+    /// The adapter is loaded with another path or scale.
     #[error("the adapter `{0}` is loaded with another path or scale; unload it first")]
     Loaded(String),
     /// A name, path or scale is wrong.
@@ -118,7 +118,7 @@ pub enum AdapterError {
         /// Reason.
         reason: String,
     },
-    /// Its files are wrong, or do not fit the model.
+    /// The adapter's files are wrong, or do not fit the model.
     #[error("the adapter `{adapter}` could not be loaded: {error}")]
     Files {
         /// The adapter.
@@ -181,7 +181,7 @@ impl Adapters {
         }
     }
 
-    /// Names of those that requests can use, in order.
+    /// Names of the adapters that requests can use, in order.
     pub fn names(&self) -> Vec<String> {
         let entries = self.lock();
         let loaded = entries.iter();
@@ -189,22 +189,22 @@ impl Adapters {
         loaded.map(|(name, _)| name.clone()).collect()
     }
 
-    /// True if none is known.
+    /// True if no adapter is known.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// All that are known, in the order of their names.
+    /// Statuses of all known adapters, in the order of their names.
     pub fn statuses(&self) -> Vec<AdapterStatus> {
         self.lock().values().map(Entry::status).collect()
     }
 
-    /// One of them.
+    /// Status of one adapter; `None` if it is not known.
     pub fn status(&self, name: &str) -> Option<AdapterStatus> {
         self.lock().get(name).map(Entry::status)
     }
 
-    /// Bytes of all that are loaded.
+    /// Bytes of all loaded adapters.
     pub fn bytes(&self) -> u64 {
         let entries = self.lock();
         let loaded = entries.values().filter_map(|entry| entry.loaded.as_ref());
@@ -333,7 +333,7 @@ impl Adapters {
         }
     }
 
-    /// A loaded adapter, for one request. It stays loaded as long as this is there.
+    /// Get a loaded adapter for one request. The adapter stays loaded as long as the handle is held.
     ///
     /// # Errors
     /// When no such adapter is loaded.
@@ -377,7 +377,8 @@ impl Adapters {
         }
     }
 
-    /// The same while the entries are locked.
+    /// Error of an adapter that requests cannot use, without the names of the loaded ones, for callers that hold the
+    /// lock.
     fn unknown_of(&self, name: &str) -> AdapterError {
         AdapterError::Unknown {
             model: self.model.clone(),

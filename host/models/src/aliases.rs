@@ -19,7 +19,7 @@ use crate::limits::{MAX_ALIAS_BYTES, MAX_ALIASES, MAX_CANARY_TENANTS};
 pub struct Alias {
     /// Public name of a model.
     pub target: String,
-    /// Another model for a part of the requests.
+    /// Canary: another model for a part of the requests.
     #[serde(default)]
     pub canary: Option<Canary>,
 }
@@ -50,16 +50,16 @@ pub struct Caller<'a> {
 /// An alias that cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AliasError {
-    /// No alias of this name.
+    /// No alias has the name.
     #[error("no alias is called `{0}`")]
     Unknown(String),
-    /// It never stood for anything else.
+    /// The alias has no earlier meaning to roll back to.
     #[error("the alias `{0}` has no earlier meaning to go back to")]
     NoPrevious(String),
-    /// Its name is a model's.
+    /// The name of the alias is a model's.
     #[error("`{0}` is the name of a model; an alias has a name of its own")]
     IsModel(String),
-    /// It stands for no model.
+    /// The target of the alias is no model.
     #[error("`{field}` is `{target}`, and no model has that name")]
     NoModel {
         /// Field of the alias.
@@ -95,21 +95,21 @@ pub struct AliasCounters {
 pub struct AliasNumbers {
     /// Answers that ended, and requests that failed before they began.
     pub requests: u64,
-    /// Those that failed.
+    /// Requests that failed.
     pub errors: u64,
-    /// Of those, the ones for whose model there was no room.
+    /// Requests that failed because there was no room for their model.
     pub no_room: u64,
     /// Mean time from arrival to the end.
     pub mean_latency_ms: f64,
-    /// Median of the same.
+    /// Median of the time from arrival to the end.
     pub p50_latency_ms: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of the time from arrival to the end.
     pub p99_latency_ms: f64,
     /// Mean time from arrival to the first token.
     pub mean_first_token_ms: f64,
-    /// Median of the same.
+    /// Median of the time from arrival to the first token.
     pub p50_first_token_ms: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of the time from arrival to the first token.
     pub p99_first_token_ms: f64,
 }
 
@@ -122,18 +122,18 @@ pub struct AliasSums {
     pub model: String,
     /// Answers that ended, and requests that failed before they began.
     pub requests: u64,
-    /// Those that failed.
+    /// Requests that failed.
     pub errors: u64,
-    /// Time from arrival to the end, of all.
+    /// Sum of the times from arrival to the end, over all requests.
     pub elapsed: Duration,
-    /// Those that came to a first token.
+    /// Requests that came to a first token.
     pub first_tokens: u64,
-    /// Time from arrival to the first token, of those.
+    /// Sum of the times from arrival to the first token, over the requests that came to one.
     pub first_token: Duration,
 }
 
 impl AliasCounters {
-    /// A request has ended.
+    /// Count a request that has ended.
     pub fn ended(&self, failed: bool, elapsed: Duration, first_token: Option<Duration>) {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.requests.fetch_add(1, Relaxed);
@@ -147,7 +147,7 @@ impl AliasCounters {
         }
     }
 
-    /// A request that failed did so because there was no room for its model.
+    /// Count a request that failed because there was no room for its model.
     pub fn found_no_room(&self) {
         self.no_room.fetch_add(1, Relaxed);
     }
@@ -363,7 +363,7 @@ impl Entry {
         }
     }
 
-    /// Forget the numbers of models that it means neither now nor meant before.
+    /// Forget the counters of models that are neither a present nor a former target of the alias.
     fn forget(&mut self) {
         let meanings = [Some(&self.alias), self.previous.as_ref()];
         let named = |target: &String| {

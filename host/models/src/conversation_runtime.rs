@@ -47,12 +47,12 @@ pub trait ConversationRuntime: Send + Sync {
     /// Counters and gauges of the runtime, as far as they are known.
     fn load(&self) -> EngineLoad;
 
-    /// Resident memory of the processes that it runs on this machine, in bytes.
+    /// Resident memory of the processes that the runtime runs on this machine, in bytes.
     fn memory_bytes(&self) -> u64 {
         0
     }
 
-    /// End of a runtime that may end by itself; `None`: it ends when it is dropped.
+    /// Watch of the end of a runtime that may end by itself; `None` if it ends only when it is dropped.
     fn end(&self) -> Option<RuntimeEnd> {
         None
     }
@@ -66,7 +66,7 @@ pub type RuntimeEnd = watch::Receiver<Option<Ended>>;
 pub struct Ended {
     /// Message for callers.
     pub cause: String,
-    /// The same with what was said last, for operators.
+    /// Message for operators: the cause, with the last output of the runtime.
     pub detail: String,
 }
 
@@ -85,7 +85,7 @@ pub struct ConversationRequest {
     pub tools: Vec<ToolDeclaration>,
     /// Constraint on tool calls.
     pub tool_use: ToolUse,
-    /// One answer may hold several calls.
+    /// Flag: one answer may hold several tool calls.
     pub parallel_tool_calls: bool,
     /// Format of the content.
     pub format: Option<OutputFormat>,
@@ -145,12 +145,12 @@ pub struct Sampling {
 /// Constraint on tool calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolUse {
-    /// No calls.
+    /// No tool calls.
     None,
     /// The model decides.
     #[default]
     Auto,
-    /// At least one call.
+    /// At least one tool call.
     Required,
     /// A call of this tool.
     Named(String),

@@ -6,7 +6,7 @@ use crate::config::ModelConfig;
 use crate::script::ScriptKind;
 use crate::upstream_config::Rendering;
 
-/// Something that a model can do.
+/// Capability of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
     /// Generate text from a conversation or a prompt.
@@ -31,16 +31,16 @@ impl Capability {
 /// Rendering of a model's conversations to prompts: by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversations {
-    /// This server, by a chat template.
+    /// Rendered by this server, by a chat template.
     Rendered,
-    /// Another server or a child process: conversations are passed to it.
+    /// Passed to another server or a child process, which renders.
     Passed,
-    /// Nobody: a script answers them.
+    /// Answered by a script, without rendering.
     Scripted,
 }
 
 impl Conversations {
-    /// As the configuration of a model has it.
+    /// Rendering that the configuration of a model asks for.
     pub(crate) fn of(config: &ModelConfig) -> Self {
         let child = config.child.as_ref().map(|child| &child.upstream);
         let elsewhere = config.upstream.as_ref().or(child);
@@ -58,11 +58,11 @@ impl Conversations {
 /// Inputs and outputs of a loaded model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Features {
-    /// Kinds of content that its messages may have.
+    /// Kinds of content that messages to the model may have.
     pub modalities: &'static [&'static str],
-    /// Kinds of files that its messages may have.
+    /// Kinds of files that messages to the model may have.
     pub file_inputs: &'static [&'static str],
-    /// It answers conversations.
+    /// Flag of a model that answers conversations.
     pub multi_turn: bool,
     /// Values of a switch for reasoning.
     pub thinking_modes: &'static [&'static str],

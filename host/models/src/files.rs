@@ -37,16 +37,16 @@ const END_TOKENS: [&str; 7] = [
 /// The files of the model that is part of the program, by name.
 pub type EmbeddedFiles = &'static [(&'static str, &'static [u8])];
 
-/// Brings a model from the hub, and tells of it; where its files are then.
+/// Fetches a model from the hub, with reports of the progress; the result is the place of the files.
 pub type FetchModel =
     Arc<dyn Fn(&ModelReference, &LoadProgress) -> anyhow::Result<PathBuf> + Send + Sync>;
 
 /// Sources of model files.
 #[derive(Clone)]
 pub struct ModelSource {
-    /// For models without a path.
+    /// Files of the demo model, for models without a path.
     pub demo: EmbeddedFiles,
-    /// For models on the hub.
+    /// Fetches models from the hub.
     pub fetch: FetchModel,
 }
 
@@ -73,7 +73,7 @@ impl ModelSource {
         self.open_telling(config, &LoadProgress::default())
     }
 
-    /// The same, with progress for those who watch.
+    /// Read the files of a model, fetched first if they have to be, and report the progress. Blocks.
     pub(crate) fn open_telling(
         &self,
         config: &ModelConfig,
@@ -98,7 +98,7 @@ impl ModelSource {
     }
 }
 
-/// Everything that a model's files say but its weights.
+/// Contents of a model's files, without the weights.
 #[derive(Debug)]
 pub struct ModelFiles {
     /// The public name.
@@ -107,7 +107,7 @@ pub struct ModelFiles {
     pub folder: ModelFolder,
     /// Text to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// As `config.json` or a GGUF file names it; empty if they do not tell.
+    /// Architecture, as `config.json` or a GGUF file names it; empty if the files do not tell.
     pub architecture: String,
     /// Logits of the model: at least the tokens that the tokenizer knows.
     pub vocabulary_size: usize,
@@ -165,7 +165,7 @@ impl ModelFiles {
         ))
     }
 
-    /// One GGUF file has it all.
+    /// Read the files of a model whose tokenizer, template and settings are in one GGUF file.
     fn of_gguf(folder: ModelFolder, gguf: &Gguf, name: &str) -> anyhow::Result<Self> {
         let vocabulary = gguf_vocabulary(gguf)
             .with_context(|| format!("in the GGUF file `{}`", folder.name()))?;

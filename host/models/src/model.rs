@@ -25,11 +25,11 @@ pub struct Listing {
     pub name: String,
     /// Further names.
     pub aliases: Vec<String>,
-    /// When the server learned of it, in seconds since 1970.
+    /// Time at which the server learned of the model, in seconds since 1970.
     pub created: u64,
     /// Owner.
     pub owned_by: String,
-    /// Left out of lists; its names work.
+    /// Flag of a hidden model: lists leave it out, and its names work.
     pub hidden: bool,
     /// Day on which it is to be removed, as `YYYY-MM-DD`.
     pub deprecation_date: Option<String>,
@@ -78,15 +78,15 @@ impl Named for Listing {
 pub struct Model {
     /// Public name.
     pub name: String,
-    /// As its files name it; empty if they do not tell, or it runs elsewhere.
+    /// Architecture, as the model's files name it; empty if they do not tell, or the model runs elsewhere.
     pub architecture: String,
-    /// Generates text.
+    /// Runtime that generates text.
     pub generator: Option<Generator>,
-    /// Computes embeddings.
+    /// Runtime that computes embeddings.
     pub embedder: Option<TextEmbedder>,
-    /// Scores pairs of texts.
+    /// Runtime that scores pairs of texts.
     pub reranker: Option<TextReranker>,
-    /// When it was loaded.
+    /// Time at which the model was loaded.
     pub loaded_at: Instant,
 }
 
@@ -147,7 +147,7 @@ pub struct TextEmbedder {
     pub cache: Arc<VectorCache>,
     /// Adapters that requests may choose.
     pub adapters: Arc<Adapters>,
-    /// The one that a request has chosen.
+    /// Adapter that the request has chosen.
     pub adapter: Option<Arc<Adapter>>,
 }
 
@@ -160,8 +160,8 @@ impl Model {
         generate.into_iter().chain(embed).chain(rerank).collect()
     }
 
-    /// Bytes of memory that it may take beside what this process has grown by when it was loaded: KV caches, whose pages
-    /// are taken as they fill, and processes of its own.
+    /// Bytes of memory that the model may take beside the growth of this process at the load: KV caches, whose pages
+    /// are taken as they fill, and processes of the model.
     pub fn reserved_bytes(&self) -> u64 {
         match &self.generator {
             Some(Generator::Tokens(tokens)) => {
@@ -174,7 +174,7 @@ impl Model {
         }
     }
 
-    /// Its adapters; `None` if its runtime takes none.
+    /// Adapters of the model; `None` if its runtime takes none.
     pub fn adapters(&self) -> Option<&Arc<Adapters>> {
         match &self.generator {
             Some(Generator::Tokens(tokens)) => Some(&tokens.adapters),
@@ -228,7 +228,7 @@ impl Model {
         }
     }
 
-    /// Figures of the tenants in its engines; none where another server decides. Blocks.
+    /// Figures of the tenants in the engines of the model; none where another server decides. Blocks.
     pub fn tenants(&self) -> Vec<TenantLoad> {
         match &self.generator {
             Some(Generator::Tokens(tokens)) => tokens.runtime.tenants(),
@@ -256,7 +256,7 @@ impl Model {
 }
 
 impl TextEmbedder {
-    /// The same with an adapter, for one request.
+    /// Text embedder with an adapter, for one request.
     ///
     /// # Errors
     /// When no such adapter is loaded.
@@ -283,7 +283,7 @@ impl TextEmbedder {
 }
 
 impl TokenGenerator {
-    /// The same with an adapter, for one request.
+    /// Token generator with an adapter, for one request.
     ///
     /// # Errors
     /// When no such adapter is loaded.

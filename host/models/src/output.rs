@@ -71,11 +71,11 @@ pub struct Usage {
     /// Tokens of the prompt, counted once for all choices; where tools were run, also those of the
     /// prompts that the answer was continued from.
     pub prompt_tokens: u32,
-    /// Of those, tokens found in the prefix cache.
+    /// Prompt tokens that were found in the prefix cache.
     pub cached_tokens: u32,
     /// Tokens generated, over all choices.
     pub completion_tokens: u32,
-    /// Of those, tokens of reasoning blocks.
+    /// Generated tokens that belong to reasoning blocks.
     pub reasoning_tokens: u32,
 }
 

@@ -58,10 +58,10 @@ pub fn start_engine(
 /// Reasons against a GPU.
 #[derive(Debug, thiserror::Error)]
 enum NotOnGpu {
-    /// There is none.
+    /// There is no GPU to use: the binary is built without CUDA, or driver or GPU are missing.
     #[error(transparent)]
     Missing(DeviceError),
-    /// It cannot compute this model, or not at all.
+    /// The GPU cannot compute this model, or no model at all.
     #[error("{0:#}")]
     Unfit(anyhow::Error),
     /// The model cannot be loaded anywhere.

@@ -31,7 +31,7 @@ impl Replicas {
         }
     }
 
-    /// So many runtimes as one, the first of which has been started. If one of the others cannot be started, those
+    /// Start the replicas behind the first one, and join all to one runtime. If one cannot be started, those
     /// that were end.
     ///
     /// # Errors

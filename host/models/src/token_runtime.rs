@@ -31,12 +31,12 @@ pub trait TokenRuntime: Send + Sync {
     /// Counters and gauges of the runtime.
     fn load(&self) -> EngineLoad;
 
-    /// The same of each of its engines.
+    /// Counters and gauges of each engine of the runtime.
     fn loads(&self) -> Vec<EngineLoad> {
         vec![self.load()]
     }
 
-    /// Figures of its tenants. Blocks.
+    /// Figures of the runtime's tenants. Blocks.
     fn tenants(&self) -> Vec<TenantLoad> {
         Vec::new()
     }
@@ -51,7 +51,7 @@ pub trait TokenRuntime: Send + Sync {
         Err("its answers come from a script")
     }
 
-    /// Engines that it consists of.
+    /// Engines that the runtime consists of.
     fn replicas(&self) -> usize {
         1
     }

@@ -15,7 +15,7 @@ pub struct UpstreamConfig {
     pub standby: Vec<BaseUrl>,
     /// Name of the model there.
     pub model: String,
-    /// Sent as `Authorization: Bearer KEY`.
+    /// API key, sent as `Authorization: Bearer KEY`.
     pub key: Option<ApiKey>,
     /// Certificates of authorities in PEM, trusted in place of the public ones.
     pub authorities: Option<String>,
@@ -76,9 +76,9 @@ impl UpstreamConfig {
 pub struct UpstreamTimeouts {
     /// Name lookup, TCP and TLS.
     pub connect: Duration,
-    /// From the connection to the first byte of the answer's body.
+    /// Time from the connection to the first byte of the answer's body.
     pub first_byte: Duration,
-    /// Between two pieces of the answer.
+    /// Time between two pieces of the answer.
     pub chunk: Duration,
 }
 
@@ -120,7 +120,7 @@ pub enum UpstreamApi {
     Vllm,
     /// llama.cpp's server.
     LlamaServer,
-    /// Another mortise.
+    /// Another mortise server.
     Mortise,
 }
 
@@ -142,7 +142,7 @@ pub enum Rendering {
     /// The upstream, which is sent the conversation.
     #[default]
     Upstream,
-    /// This server's plugins; the upstream is sent tokens to complete.
+    /// Plugins of this server; the upstream is sent tokens to complete.
     Here,
 }
 
@@ -159,10 +159,10 @@ pub enum MaxTokensField {
 /// Choice among several servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dispatch {
-    /// The one with the fewest requests under way.
+    /// Least in flight: the server with the fewest requests under way.
     #[default]
     LeastInflight,
-    /// The one that the beginning of the conversation hashes to, so that its prefix cache is met.
+    /// Prefix affinity: the server that the beginning of the conversation hashes to, so that its prefix cache is used.
     PrefixAffine,
 }
 
@@ -207,21 +207,21 @@ pub struct BaseUrl(String);
 /// A text that is no base URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadBaseUrl {
-    /// It does not begin as one.
+    /// The text begins with neither `http://` nor `https://`.
     #[error("a base URL begins with `http://` or `https://`, such as `http://127.0.0.1:8000/v1`")]
     Scheme,
-    /// It has no host.
+    /// The URL has no host.
     #[error("a base URL names a host after `//`")]
     Host,
-    /// It holds a secret, which would be logged.
+    /// The URL has a user or a password, which would be logged.
     #[error(
         "a base URL holds no user or password; give the key by `api_key_env` or `api_key_file`"
     )]
     Secret,
-    /// It goes on behind the path.
+    /// The URL has a query or a fragment.
     #[error("a base URL has neither `?` nor `#`")]
     Query,
-    /// It is too long, or has characters that no URL has.
+    /// The text is too long, or has characters that no URL has.
     #[error("a base URL has at most {MAX_BASE_URL_BYTES} letters, digits and signs")]
     Characters,
 }

@@ -1,4 +1,4 @@
-//! Whose word counts for who a server is.
+//! Certificate authorities that TLS connections of plugins trust.
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,7 +33,7 @@ pub enum AuthoritiesError {
     /// A block is no certificate.
     #[error("its certificate number {number} cannot be read: {problem}")]
     NotACertificate {
-        /// Its number, from 1.
+        /// Number of the certificate, from 1.
         number: usize,
         /// Defect.
         problem: String,

@@ -53,7 +53,7 @@ impl Outbound {
         )
     }
 
-    /// The same, with another way from names to addresses.
+    /// A client within a grant, with a resolver of names to addresses.
     pub fn with_resolver(grant: Grant, resolve: Arc<Resolve>) -> Self {
         Self {
             gate: Arc::new(Semaphore::new(grant.at_once.max(1))),
@@ -140,7 +140,7 @@ fn addresses(
     Ok(found)
 }
 
-/// Addresses that have been checked. Whatever is asked for is answered with them.
+/// Resolver that answers every name with addresses that have been checked.
 struct Fixed(Vec<SocketAddr>);
 
 impl fmt::Debug for Fixed {

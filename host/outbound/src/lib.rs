@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Grant of one plugin: requests that it may send to other servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Origins that requests may go to; none if it is empty.
+    /// Origins that requests may go to; if the list is empty, no request is allowed.
     pub origins: Vec<Origin>,
     /// Addresses that are allowed although they are not public. An origin whose host is an address
     /// needs none.
@@ -39,7 +39,7 @@ pub struct Grant {
 }
 
 impl Default for Grant {
-    /// Nowhere; and where origins are added, what a question to another service takes.
+    /// A grant without origins, with bounds that suit requests to another service where origins are added.
     fn default() -> Self {
         Self {
             origins: Vec::new(),

@@ -40,7 +40,7 @@ const OWN_HEADERS: [&str; 10] = [
 /// Request of a plugin.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// Such as `GET`.
+    /// Method, such as `GET`.
     pub method: String,
     /// An absolute URL.
     pub url: String,
@@ -69,13 +69,13 @@ pub enum RequestError {
     /// The request is malformed.
     #[error("{0}")]
     Invalid(String),
-    /// The request may not go where it wants to go.
+    /// The grant does not allow the origin or the address of the request.
     #[error("{0}")]
     Denied(String),
     /// There was no connection, or what came over it was not HTTP.
     #[error("{0}")]
     Unreachable(String),
-    /// It took too long.
+    /// The exchange took too long.
     #[error("no answer in time")]
     Timeout,
     /// The answer is too large.
@@ -86,7 +86,7 @@ pub enum RequestError {
     },
 }
 
-/// A request that is sound, and where it goes.
+/// A valid request, and its destination.
 pub(crate) struct Checked {
     pub(crate) request: http::Request<Vec<u8>>,
     pub(crate) origin: Origin,

@@ -14,7 +14,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use time::OffsetDateTime;
 
-/// What the clock of a certificate may say.
+/// Validity of a certificate at the present time.
 #[derive(Clone, Copy)]
 enum Age {
     Valid,

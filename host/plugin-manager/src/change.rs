@@ -25,7 +25,7 @@ const REASON: &str = "admin request";
 pub struct Incoming {
     /// The component.
     pub wasm: Vec<u8>,
-    /// Its signature (ed25519), if it has one.
+    /// Signature of the component (ed25519), if it has one.
     pub signature: Option<Vec<u8>>,
 }
 
@@ -40,7 +40,7 @@ pub enum ChangeError {
     /// The name is none of a plugin file.
     #[error("{0}")]
     Name(String),
-    /// The signature cannot be checked.
+    /// The signature cannot be checked, or is wrong.
     #[error("{0}")]
     Signature(String),
     /// There is no plugin folder.
@@ -89,9 +89,9 @@ pub struct FileChange {
 /// A component that could serve.
 struct Examined {
     component: Arc<Component>,
-    /// Golden cases that it carries and has passed.
+    /// Golden cases that the component carries and has passed.
     cases: usize,
-    /// A trusted key signed it.
+    /// Flag of a component that a trusted key signed.
     signed: bool,
 }
 
@@ -411,7 +411,8 @@ fn allowed(state: &State) -> Result<PathBuf, ChangeError> {
     dir.ok_or(ChangeError::Off)
 }
 
-/// What an operator sends, within bounds and with a signature that can be checked if it has one.
+/// Check the component and the signature that an operator sends: their sizes, and that trusted keys are configured if
+/// there is a signature.
 fn content(incoming: Incoming, config: &PluginConfig) -> Result<Content, ChangeError> {
     let Incoming { wasm, signature } = incoming;
     if wasm.len() as u64 > MAX_COMPONENT_BYTES {

@@ -17,25 +17,25 @@ use crate::folder::shown;
 pub struct PluginConfig {
     /// The folder whose files serve without being named.
     pub dir: Option<PathBuf>,
-    /// Where compiled code is kept.
+    /// Folder of compiled code.
     pub cache_dir: Option<PathBuf>,
-    /// How often the files are looked at; `None` is never.
+    /// Interval at which the files are polled; `None` is never.
     pub watch: Option<Duration>,
-    /// Bounds where they differ from the plugin host's own.
+    /// Bounds that replace those of the plugin host.
     pub bounds: PluginBounds,
-    /// A file that is no good is left out at the start, where the server can go without it.
+    /// Quarantine: a file that cannot be loaded is left out at the start, where the server can go without it.
     pub quarantine: bool,
-    /// Files of the folder may come and go by way of the admin side.
+    /// Flag: files of the folder may be uploaded and removed over the admin side.
     pub upload: bool,
-    /// Files without a good signature are refused.
+    /// Flag: files without a good signature are refused.
     pub require_signed: bool,
     /// Public keys (ed25519) whose signatures are good.
     pub trusted_keys: Vec<[u8; 32]>,
     /// Origins at private addresses that registries may name as their token service or storage.
     pub registry_origins: Vec<Origin>,
-    /// Which plugin serves whom, in the order of the file.
+    /// Bindings, in the order of the file.
     pub bindings: Vec<BindingConfig>,
-    /// See [`HostConfig::fault`](mortise_plugin::HostConfig::fault).
+    /// Fault injection; see [`HostConfig::fault`](mortise_plugin::HostConfig::fault).
     pub fault: Option<fn()>,
 }
 
@@ -60,25 +60,25 @@ pub fn deserialize_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ki
     found.ok_or_else(|| D::Error::unknown_variant(&name, KINDS))
 }
 
-/// What a plugin may take; `None` leaves the bound of the wider place.
+/// Bounds of a plugin; `None` leaves the bound of the wider place.
 #[derive(Debug, Clone, Default)]
 pub struct PluginBounds {
     /// Memory of an instance.
     pub memory_bytes: Option<usize>,
     /// Bytes of an answer.
     pub output_bytes: Option<usize>,
-    /// For one call.
+    /// Deadline of one call.
     pub deadline: Option<Duration>,
-    /// For all calls of one session or matcher.
+    /// Time for all calls of one session or matcher.
     pub budget: Option<Duration>,
-    /// Instances alive.
+    /// Instances that may live at once.
     pub instances: Option<usize>,
 }
 
-/// Which plugin serves which models, with which settings.
+/// Binding of a plugin to models, tenants and routes, with its settings, grants and bounds.
 #[derive(Debug, Clone)]
 pub struct BindingConfig {
-    /// As what the plugin serves.
+    /// Kind as which the plugin serves.
     pub kind: Kind,
     /// Key of the rate limits of a policy, so that they outlive any change of the configuration, and name by which a
     /// retriever is chosen.
@@ -99,11 +99,11 @@ pub struct BindingConfig {
     pub routes: Vec<String>,
     /// Policies and guardrails are asked in rising order.
     pub order: i32,
-    /// What a request meets when the plugin breaks down.
+    /// Effect on a request when the plugin breaks down.
     pub on_failure: OnFailure,
-    /// What its calls may take.
+    /// Bounds of the plugin's calls.
     pub bounds: PluginBounds,
-    /// When it is suspended.
+    /// Circuit breaker: the failures that suspend the plugin.
     pub breaker: BreakerLimits,
     /// Hosts to which a policy, a tool, a guardrail or a retriever may send HTTP requests.
     pub http: HttpGrant,
@@ -117,9 +117,9 @@ pub struct BindingConfig {
     pub watch: Watch,
     /// Chat templates that requests may choose, by name.
     pub templates: BTreeMap<String, TemplateSource>,
-    /// JSON.
+    /// Settings of the plugin, as JSON.
     pub settings: Value,
-    /// Where the binding stands in the file, and each key in it: JSON pointers and lines.
+    /// Lines of the binding and of each key in it, by JSON pointer.
     pub lines: BTreeMap<String, usize>,
 }
 
@@ -177,7 +177,7 @@ impl BindingConfig {
         }
     }
 
-    /// Whether it is for certain tenants only.
+    /// Whether the binding is for certain tenants only.
     pub fn is_by_tenant(&self) -> bool {
         !self.tenants.iter().any(|pattern| pattern == "*")
     }
@@ -188,7 +188,7 @@ impl BindingConfig {
         nearest_line(&self.lines, pointer)
     }
 
-    /// Whether it serves models of certain architectures only.
+    /// Whether the binding is for models of certain architectures only.
     pub fn is_by_architecture(&self) -> bool {
         self.architectures != ["*"]
     }
@@ -206,9 +206,9 @@ pub enum TemplateSource {
 /// Time of a guardrail's verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watch {
-    /// Before the text goes out, or after.
+    /// Mode: verdicts before the text goes out, or after.
     pub mode: GuardMode,
-    /// Tokens of an answer after which it is asked again.
+    /// Tokens of an answer after which the guardrail is asked again.
     pub every: u32,
 }
 
@@ -222,16 +222,16 @@ impl Default for Watch {
     }
 }
 
-/// What a request meets when its plugin breaks down.
+/// Effect on a request when its plugin breaks down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// An error.
+    /// The request ends with an error.
     #[default]
     Closed,
-    /// It goes on without the plugin.
+    /// The request goes on without the plugin.
     Open,
-    /// The embedded plugin of the kind.
+    /// The embedded plugin of the kind serves the request.
     Fallback,
 }
 
@@ -249,11 +249,11 @@ impl OnFailure {
 /// Settings of the default policy, and the secrets it may ask the host about.
 #[derive(Clone, Default)]
 pub struct AuthConfig {
-    /// A JSON object.
+    /// Settings of the default policy, a JSON object.
     pub settings: Value,
     /// The API keys, by id and in the order of the configuration.
     pub secrets: Vec<Secret>,
-    /// How many API keys there are.
+    /// Number of API keys.
     pub keys: usize,
 }
 

@@ -32,7 +32,7 @@ impl Declared {
     /// Read a declaration.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Description of the fault in the declaration.
     pub fn parse(text: &str) -> Result<Self, String> {
         // By way of an object: a list would do for a struct.
         let object = serde_json::from_str::<Map<String, Value>>(text);

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 pub struct Rejected {
     /// The file.
     pub path: PathBuf,
-    /// What was wrong with it.
+    /// Reason for which the file could not be used.
     pub reason: String,
 }
 
@@ -40,11 +40,11 @@ pub(crate) fn shown(path: &Path) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) files: BTreeSet<PathBuf>,
-    /// Those that no plugin can be read from.
+    /// Entries that no plugin can be read from.
     pub(crate) odd: Vec<Rejected>,
 }
 
-/// What a folder has of plugins; nothing without a folder.
+/// List the plugins of a folder; none without a folder.
 ///
 /// # Errors
 /// When the folder cannot be read.

@@ -17,9 +17,9 @@ use crate::signature::{self, signature_of};
 /// Loaded components by origin.
 #[derive(Clone, Default)]
 pub(crate) struct Library {
-    /// The defaults that are part of the program.
+    /// Embedded plugins, which are part of the program.
     pub(crate) embedded: Vec<Arc<Component>>,
-    /// Those of the operator, by path.
+    /// Plugin files of the operator, by path.
     pub(crate) files: BTreeMap<PathBuf, Arc<Component>>,
     /// Paths in the plugin folder.
     pub(crate) folder: BTreeSet<PathBuf>,
@@ -119,7 +119,7 @@ impl Library {
     }
 }
 
-/// What every policy has among its exports, in whatever state its file is.
+/// Name that every policy has among its exports, in whatever state its file is.
 const POLICY_EXPORT: &[u8] = b"mortise:plugin/policy@";
 
 /// Whether a server may start without a file that was refused: the folder has it, and nothing says that it

@@ -34,9 +34,9 @@ use crate::progress::{Progress, on_a_thread};
 pub struct SwapCounters {
     /// Sets of plugins that have served, from 1.
     pub generation: AtomicU64,
-    /// Reloads after which something else served.
+    /// Reloads that changed the plugins that serve.
     pub replaced: AtomicU64,
-    /// Reloads that found nothing new.
+    /// Reloads that changed nothing.
     pub unchanged: AtomicU64,
     /// Files refused in reloads, and reloads that failed as a whole.
     pub rejected: AtomicU64,
@@ -47,7 +47,7 @@ pub struct SwapCounters {
 pub struct Reload {
     /// The set of plugins that serves, from 1.
     pub generation: u64,
-    /// Something else serves now.
+    /// Flag of a reload that changed the plugins that serve.
     pub changed: bool,
     /// Files that were refused.
     pub rejected: Vec<Rejected>,
@@ -91,7 +91,7 @@ fn breakdown_json(breakdown: Breakdown) -> Value {
 /// Reads the plugin configuration again.
 pub type ReadConfig = Arc<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)> + Send + Sync>;
 
-/// Told of each reload: its reason, and what came of it.
+/// Observer of reloads, called with the reason and the outcome of each.
 pub type ReloadObserver = Box<dyn Fn(&'static str, &Reload) + Send + Sync>;
 
 /// A service and the plugins that serve it.
@@ -102,7 +102,8 @@ pub struct LivePlugins {
     pub(crate) prove: Prove,
     /// Whoever changes the library holds it, from the reading of files on. Taken before `state`.
     pub(crate) turn: Mutex<()>,
-    /// Not held while files are read: a disk that does not answer keeps no key in force.
+    /// State of the reloads. The lock is not held while files are read: a disk that does not answer keeps no key in
+    /// force.
     pub(crate) state: Mutex<State>,
     /// State for the admin API, which does not wait for a reload.
     status: RwLock<Value>,
@@ -113,7 +114,7 @@ pub struct LivePlugins {
 
 /// State that a reload starts from.
 pub(crate) struct State {
-    /// Models that the server knows, without their plugins.
+    /// Models that the server has, without their plugins.
     pub(crate) models: Vec<ManagedModel>,
     pub(crate) config: Arc<PluginConfig>,
     pub(crate) auth: AuthConfig,
@@ -134,11 +135,11 @@ pub(crate) struct State {
 pub(crate) struct FoundFiles {
     library: Library,
     rejected: Vec<Rejected>,
-    /// Taken before they were read.
+    /// Fingerprint of the files, taken before they were read.
     fingerprint: Fingerprint,
 }
 
-/// An error that no file is the cause of.
+/// Internal error, of which no file is the cause.
 fn internal(message: String) -> PluginSetError {
     PluginSetError {
         message,
@@ -342,8 +343,8 @@ impl LivePlugins {
         })
     }
 
-    /// What is wrong with the plugins, for those who ask whether the server is ready: how many files were
-    /// refused and how the last reload went, without a name. `None` if nothing is.
+    /// Condition of the plugins for readiness checks: how many files were refused and how the last reload went, without
+    /// a name. `None` if no file was refused and no reload failed or is overdue.
     pub fn condition(&self) -> Option<Value> {
         let status = self.status.read().unwrap_or_else(PoisonError::into_inner);
         let refused = status["rejected"].as_array().map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! Models as plugins are chosen for them and told of them.
+//! Models as plugins see them: the key that bindings choose them by, and the facts that plugins are told.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use mortise_plugin::{ModelDescription, Vocabulary};
 use mortise_service::{assumed_format, describe_model, vocabulary};
 use mortise_tokenizer::Tokenizer;
 
-/// What bindings choose models by.
+/// Key of a model, by which bindings choose it.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelKey<'a> {
     /// The public name.
     pub name: &'a str,
-    /// As [`mortise_plugin::ModelDescription::architecture`]; empty if the model's files do not tell.
+    /// Architecture, as [`mortise_plugin::ModelDescription::architecture`]; empty if the model's files do not tell.
     pub architecture: &'a str,
 }
 
-/// What plugins are told of a model.
+/// Facts of a model that plugins are told.
 #[derive(Debug, Clone)]
 pub struct ModelFacts {
     /// Names, control tokens and the chat template.
@@ -87,7 +87,7 @@ impl ModelFacts {
         &self.description.name
     }
 
-    /// What bindings choose it by.
+    /// Key of the model, by which bindings choose it.
     pub fn key(&self) -> ModelKey<'_> {
         ModelKey {
             name: &self.description.name,

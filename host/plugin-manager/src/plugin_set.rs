@@ -21,7 +21,7 @@ use crate::model::{ModelFacts, ModelKey};
 
 /// Loaded plugins, before they are bound to models.
 pub struct LoadedPlugins {
-    /// Runs them.
+    /// Host that runs the plugins.
     pub host: PluginHost,
     config: Arc<PluginConfig>,
     library: Library,
@@ -30,13 +30,13 @@ pub struct LoadedPlugins {
     rejected: Vec<Rejected>,
     prove: Prove,
     counters: OpenCounters,
-    /// Fixed time that plugins see, in milliseconds since 1970; the system's clock without it.
+    /// Fixed time that plugins see, in milliseconds since 1970; `None` is the system's clock.
     now_ms: Option<u64>,
 }
 
 /// Bound plugins with everything that a later reload needs.
 pub struct PluginSet {
-    /// Runs them.
+    /// Host that runs the plugins.
     pub host: PluginHost,
     pub(crate) config: Arc<PluginConfig>,
     pub(crate) library: Library,
@@ -94,7 +94,7 @@ impl LoadedPlugins {
         })
     }
 
-    /// The same, with counters of policies that `open` gives.
+    /// Count rate limits of policies by the counters that `open` gives.
     #[must_use]
     pub fn counted_by(mut self, open: OpenCounters) -> Self {
         self.counters = open;

@@ -17,7 +17,7 @@ use crate::signature::signature_of;
 
 /// Folder of versions, within the plugin folder.
 const VERSIONS: &str = ".versions";
-/// Name of what is being written.
+/// Name of a file that is being written.
 const INCOMING: &str = "incoming";
 /// Bytes of a signature.
 pub(crate) const SIGNATURE_BYTES: usize = 64;
@@ -34,7 +34,7 @@ const MAX_LISTED: usize = 1024;
 /// Check the name of a file that comes over the network.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Description of the fault in the name.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let stem = name.strip_suffix(".wasm").unwrap_or_default();
@@ -66,7 +66,7 @@ pub(crate) struct Version {
     pub(crate) digest: String,
     pub(crate) bytes: u64,
     pub(crate) signed: bool,
-    /// Time at which it was replaced, in seconds since 1970.
+    /// Time at which the version was replaced, in seconds since 1970.
     pub(crate) replaced_at: u64,
 }
 
@@ -81,13 +81,13 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// True if there was no file.
+    /// True if there was no file before the change.
     pub(crate) fn is_new(&self) -> bool {
         self.before.is_none()
     }
 }
 
-/// A file of the plugin folder with its versions. All of it blocks.
+/// File of the plugin folder with its versions. All methods block.
 #[derive(Debug, Clone)]
 pub(crate) struct Shelf {
     dir: PathBuf,
@@ -148,7 +148,7 @@ impl Shelf {
         Ok(versions)
     }
 
-    /// What a version has.
+    /// Content of a version.
     pub(crate) fn content_of(&self, version: &Version) -> io::Result<Content> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "the version is gone");
         let content = content(&self.place_of(version))?.ok_or_else(gone)?;

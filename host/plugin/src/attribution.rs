@@ -22,7 +22,7 @@ pub(crate) const ORDINARY_BYTES: usize = 64 << 10;
 pub(crate) enum Load {
     /// There is none.
     Ordinary,
-    /// What the caller sent is large, or is a program.
+    /// The caller's input is large, or is a program.
     Caller,
     /// The model's text is long.
     Text,
@@ -60,16 +60,16 @@ pub(crate) fn model_output(fault: Fault, whose: &str) -> Fault {
 /// Outcome of a control call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// The plugin does well with the smallest input.
+    /// The plugin handles the smallest input.
     Passed,
-    /// It does not even then.
+    /// The plugin fails on the smallest input too.
     Failed,
     /// The control call was not made.
     Unknown,
 }
 
 impl Control {
-    /// Read the outcome off a call that should go well, or be refused in an orderly way.
+    /// Read the outcome off a control call. A result or an orderly refusal passes.
     pub(crate) fn of<T>(called: &Result<T, PluginError>) -> Self {
         match called.as_ref().map_err(|error| &error.fault) {
             Err(Fault::Overloaded { .. } | Fault::Suspended { .. } | Fault::CountersLost) => {

@@ -40,7 +40,7 @@ impl CallContext {
 /// Result of a guest's function: the outer error is a trap, the inner one a fault that the guest returned.
 pub(crate) type GuestResult<T> = wasmtime::Result<Result<T, Fault>>;
 
-/// The guest broke a rule of a host function: the call ends with an invalid result.
+/// Misuse of a host function by the guest: the call ends with an invalid result.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Misuse(pub(crate) String);
@@ -139,7 +139,7 @@ pub(crate) fn begin(
 
 /// Outcome of a call.
 pub(crate) enum Ended<T> {
-    /// It gave a sound answer.
+    /// The guest gave an answer that passed its check.
     Answered(T),
     /// The guest refused in an orderly way; the instance is fit for further calls.
     Refused(PluginError),
@@ -205,7 +205,7 @@ pub(crate) fn finish<T, U>(
 
 /// Failure of a call.
 enum Failure {
-    /// The answer, as its check found.
+    /// The answer did not pass its check.
     Unsound(Fault),
     /// The guest returned a fault.
     Returned(Fault),

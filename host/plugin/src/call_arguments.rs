@@ -5,14 +5,14 @@ use serde_json::Value;
 /// Nesting of arguments that are passed on, as the readers of the SDK have it.
 const MAX_ARGUMENT_DEPTH: usize = 64;
 
-/// What can be done with the arguments of a call.
+/// Usability of the arguments of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arguments {
-    /// They are a JSON object that every client reads.
+    /// The arguments are a JSON object that every client reads.
     Usable,
-    /// They can mean but one thing, and are this JSON object.
+    /// The arguments can mean but one thing, and are this JSON object.
     Mended(String),
-    /// They are none, and the call is text.
+    /// The text is not arguments, and the call is text.
     Unusable,
 }
 
@@ -42,7 +42,7 @@ pub fn call_as_text(name: &str, arguments: &str) -> String {
     format!("(A call of the tool `{name}` whose arguments are no JSON object:)\n{arguments}")
 }
 
-/// Reads the structure of JSON, whatever the values are: strings, and how deep brackets are nested.
+/// Reader of the structure of JSON, whatever the values are: strings, and how deep brackets are nested.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Nesting {
     in_string: bool,

@@ -95,7 +95,8 @@ impl ChatTemplate {
         }
     }
 
-    /// What the conversation says, if its prompt is to be looked at: among the first ones of the binding.
+    /// Texts of the conversation, if its prompt is to be searched for control tokens, as the first prompts of a binding
+    /// are.
     fn looks_for_control_tokens(&self, input: &TemplateInput) -> Option<String> {
         let grants = self.handle.pool().grants();
         if grants.prompts_looked_at.fetch_add(1, Relaxed) >= LOOKED_AT {

@@ -1,5 +1,5 @@
-//! The component that reads files which are no text. It is no plugin: operators cannot replace it. It runs as plugins do, in
-//! an instance of its own for each file, without any import that does something.
+//! The component that reads files which are not text. The component is not a plugin: operators cannot replace it. Each
+//! file is read as plugins are run, in an instance of its own, without any import that does something.
 
 use std::fmt;
 use std::pin::Pin;
@@ -28,32 +28,32 @@ pub enum ReadError {
     /// The file cannot be read, as the text says.
     #[error("{0}")]
     Refused(String),
-    /// It takes too long.
+    /// Reading the file takes too long.
     #[error("the file takes more than {} seconds to read", .0.as_secs_f32())]
     Deadline(Duration),
-    /// It takes too much memory.
+    /// Reading the file takes too much memory.
     #[error("the file takes more than {} MiB of memory to read", .0 >> 20)]
     Memory(usize),
-    /// Its text is too long.
+    /// The text of the file is too long.
     #[error("the file has more text than a document may have")]
     Output,
-    /// It made its reader break down.
+    /// The reader broke down on the file.
     #[error("the file is broken in a way that its reader does not survive")]
     Broken,
     /// There is no room for an instance.
     #[error("there is no room to read the file; the limit is {0} instances of plugins")]
     Overloaded(usize),
-    /// The reader itself cannot be used.
+    /// The reader cannot be used.
     #[error("the reader of files does not work: {0}")]
     Unusable(String),
 }
 
-/// Reads files. Loaded with the first of them.
+/// Reader of files. The component is loaded with the first file.
 pub struct DocumentReader {
     host: PluginHost,
-    /// Unpacks the component, which nobody may ever need.
+    /// Unpacks the component, when the first file comes.
     source: fn() -> ComponentSource,
-    /// Time in which it may run for a file.
+    /// Time in which the component may run for a file.
     most: Duration,
     loaded: OnceCell<InstancePre<Reading>>,
 }
@@ -77,7 +77,7 @@ impl DocumentReader {
         }
     }
 
-    /// The same with another time in which it may run for a file.
+    /// Replace the time in which the component may run for a file.
     pub fn within(self, most: Duration) -> Self {
         Self { most, ..self }
     }
@@ -162,7 +162,8 @@ fn linker(engine: &Engine, code: &MachineCode) -> wasmtime::Result<Linker<Readin
     Ok(linker)
 }
 
-/// The same numbers each time, so that a file is read in the same way each time.
+/// Define the host functions for random numbers: they give the same numbers each time, so that a file is read in the
+/// same way each time.
 fn random(instance: &mut LinkerInstance<'_, Reading>, item: &str) -> wasmtime::Result<()> {
     type Context<'a> = StoreContextMut<'a, Reading>;
     const SEED: u64 = 0x9e37_79b9_7f4a_7c15;

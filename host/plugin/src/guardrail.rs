@@ -212,8 +212,8 @@ impl GuardSession {
         }
     }
 
-    /// Whose fault it is that a call took more than it may: of a long text, if the plugin does well with a short one, and
-    /// else the plugin's.
+    /// Attribute the excess of a call: to a long text, if the plugin does well with a short one, and
+    /// else to the plugin.
     fn attribute(&self, error: PluginError) -> impl Future<Output = PluginError> + Send + use<> {
         let (guardrail, context) = (self.guardrail.clone(), self.context.clone());
         let (told, load) = (self.told.clone(), Load::of(0, self.text_bytes));

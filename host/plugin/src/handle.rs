@@ -58,7 +58,7 @@ impl<E: Exports> Handle<E> {
         &self.limits().deadlines
     }
 
-    /// Call a function on an instance that is free, and check what it says.
+    /// Call a function on a free instance, and check the result.
     pub(crate) async fn call<T, U>(
         &self,
         context: &CallContext,
@@ -71,7 +71,7 @@ impl<E: Exports> Handle<E> {
         Ok(opened.await?.0)
     }
 
-    /// The same, and keep the instance: what was returned lives in it.
+    /// Call a function on a free instance, check the result, and return the instance too: the result lives in it.
     pub(crate) async fn open<T, U>(
         &self,
         context: &CallContext,

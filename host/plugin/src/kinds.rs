@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct ModelDescription {
     /// Public name.
     pub name: String,
-    /// `model_type` or GGUF architecture.
+    /// Architecture: `model_type` or the GGUF architecture.
     pub architecture: String,
     /// Jinja source.
     pub chat_template: Option<String>,
@@ -31,7 +31,7 @@ pub struct ControlToken {
     pub id: u32,
     /// Its text.
     pub text: String,
-    /// Left out of generated text.
+    /// Flag of a special token, which is left out of generated text.
     pub special: bool,
 }
 
@@ -93,7 +93,7 @@ pub struct TemplateInput {
     pub add_generation_prompt: bool,
     /// Leave the last message open.
     pub continue_final_message: bool,
-    /// `YYYY-MM-DD`.
+    /// Date of today, as `YYYY-MM-DD`.
     pub today: String,
 }
 
@@ -106,7 +106,7 @@ pub struct RenderedPrompt {
     pub stop: Vec<String>,
     /// The prompt ends inside a reasoning block.
     pub opens_reasoning: bool,
-    /// Component that rendered it, where one did.
+    /// Component that rendered the prompt, where one did.
     pub by: Option<NameAndVersion>,
 }
 
@@ -131,14 +131,14 @@ pub enum Segment {
 /// Choice of the tools that may be called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolChoice {
-    /// None.
+    /// No tool may be called.
     None,
     /// The model decides.
     #[default]
     Auto,
-    /// At least one.
+    /// At least one tool must be called.
     Required,
-    /// This one.
+    /// The tool of this name must be called.
     Named(String),
 }
 
@@ -147,7 +147,7 @@ pub enum ToolChoice {
 pub struct ParserSetup {
     /// JSON array of tool declarations.
     pub tools: String,
-    /// Choice among them.
+    /// Choice among the tools.
     pub tool_choice: ToolChoice,
     /// Several calls are allowed.
     pub parallel: bool,
@@ -212,7 +212,7 @@ pub enum Finish {
     Length,
     /// The client went away.
     Cancelled,
-    /// Something failed.
+    /// A failure.
     Error,
 }
 
@@ -264,12 +264,12 @@ pub struct Facts {
 /// Grant of tools to a request (`policy.tool-grant`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolGrant {
-    /// All that it asks for.
+    /// All tools that the request asks for.
     #[default]
     All,
-    /// No others than these.
+    /// No tools but these.
     Only(Vec<String>),
-    /// All but these.
+    /// All tools but these.
     AllBut(Vec<String>),
 }
 
@@ -299,7 +299,7 @@ impl ToolGrant {
         }
     }
 
-    /// The names that it lists.
+    /// Names that the grant lists.
     pub fn names(&self) -> &[String] {
         match self {
             Self::All => &[],
@@ -335,7 +335,7 @@ pub enum Decision {
 pub struct Allowance {
     /// Identity of the caller.
     pub principal: Principal,
-    /// Higher is served first.
+    /// Priority; a higher one is served first.
     pub priority: i32,
     /// A tighter limit on generated tokens.
     pub max_tokens: Option<u32>,
@@ -345,7 +345,7 @@ pub struct Allowance {
     pub server_tools: ToolGrant,
     /// Response headers to add.
     pub headers: Vec<(String, String)>,
-    /// Handed back in `account`.
+    /// Lease of the policy, handed back in `account`.
     pub lease: Option<String>,
     /// Changes of the request, all of which the binding is granted.
     pub rewrites: Vec<Rewrite>,
@@ -358,7 +358,7 @@ pub enum Rewrite {
     System {
         /// Its text.
         text: String,
-        /// Place of it.
+        /// Place of the system prompt.
         place: SystemPlace,
     },
     /// Limit on generated tokens of each choice where the request sets none.
@@ -373,7 +373,7 @@ impl Rewrite {
     /// Names of all rewrites, as a binding grants them.
     pub const NAMES: [&'static str; 4] = ["system", "max_tokens", "model", "temperature"];
 
-    /// Name by which a binding grants it: one of [`Rewrite::NAMES`].
+    /// Name by which a binding grants the rewrite: one of [`Rewrite::NAMES`].
     pub fn name(&self) -> &'static str {
         match self {
             Self::System { .. } => "system",
@@ -387,18 +387,18 @@ impl Rewrite {
 /// Place of a system prompt (`policy.system-place`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemPlace {
-    /// Before a conversation that has no system message.
+    /// Insert before a conversation that has no system message.
     IfAbsent,
-    /// Before the conversation.
+    /// Insert before the conversation.
     Before,
-    /// In place of the system messages at the beginning.
+    /// Replace the system messages at the beginning.
     Instead,
 }
 
 /// `policy.deny`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// 400 to 499.
+    /// HTTP status, 400 to 499.
     pub status: u16,
     /// `error.type`
     pub kind: String,
@@ -406,7 +406,7 @@ pub struct Denial {
     pub code: String,
     /// `error.message`
     pub message: String,
-    /// Becomes `Retry-After`.
+    /// Time after which to retry; becomes `Retry-After`.
     pub retry_after_ms: Option<u64>,
     /// Response headers to add.
     pub headers: Vec<(String, String)>,
@@ -417,30 +417,30 @@ pub struct Denial {
 pub struct UsageReport {
     /// The server's id of the request.
     pub request_id: String,
-    /// From the allowance.
+    /// Lease, from the allowance.
     pub lease: Option<String>,
-    /// From the allowance.
+    /// Subject, from the allowance.
     pub subject: String,
-    /// From the allowance.
+    /// Tenant, from the allowance.
     pub tenant: Option<String>,
     /// The model that answered.
     pub model: String,
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Of those, cached.
+    /// Prompt tokens that were found in the prefix cache.
     pub cached_tokens: u32,
     /// Tokens generated over all choices.
     pub completion_tokens: u32,
     /// Finish reason of the first choice.
     pub finish: Finish,
-    /// From arrival to the last byte.
+    /// Time from arrival to the last byte.
     pub wall_ms: u64,
 }
 
 /// A tool, as a model is told of it (`tool.declaration`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDeclaration {
-    /// 1 to 64 ASCII letters, digits, `_` or `-`.
+    /// Name of the tool: 1 to 64 ASCII letters, digits, `_` or `-`.
     pub name: String,
     /// Description for the model: purpose, and when to use it.
     pub description: String,
@@ -457,7 +457,7 @@ pub struct ToolCaller {
     pub model: String,
     /// Identity of the caller.
     pub subject: String,
-    /// The account of who is asking.
+    /// Account of the caller.
     pub tenant: Option<String>,
 }
 
@@ -492,7 +492,7 @@ pub struct GuardContext {
     pub subject: String,
     /// Account of the caller.
     pub tenant: Option<String>,
-    /// Text waits for the verdict.
+    /// Flag: text is held back until the verdict.
     pub holds: bool,
 }
 
@@ -517,9 +517,9 @@ pub enum AnswerPart {
 pub enum GuardVerdict {
     /// All of the text may go out.
     Pass,
-    /// It takes more text to tell.
+    /// More text is needed for a verdict.
     Undecided,
-    /// This text goes out in place of what is held of the part.
+    /// The text goes out in place of the text of the part that is held.
     Replace(String),
     /// The choice ends here.
     Refuse(Refusal),

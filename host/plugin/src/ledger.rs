@@ -35,7 +35,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// No buckets yet; each comes to be, full, when it is first named.
+    /// Ledger without buckets. A bucket is made, full, when it is first named.
     pub fn new() -> Self {
         Self {
             buckets: Buckets::new(DefaultClock::default()),
@@ -47,7 +47,7 @@ impl Ledger {
         self.buckets.take(bucket, cost, rate)
     }
 
-    /// What [`take`](Self::take) would answer. The bucket stays as it is.
+    /// Answer as [`take`](Self::take) would; the bucket stays as it is.
     pub fn peek(&self, bucket: &str, cost: u64, rate: Rate) -> Verdict {
         self.buckets.peek(bucket, cost, rate)
     }
@@ -67,7 +67,7 @@ impl Ledger {
         self.buckets.changed(unix_ns())
     }
 
-    /// Set how far a bucket is drawn ahead of now, in nanoseconds: it is kept elsewhere, and this is what was heard of it.
+    /// Set how far a bucket that is kept elsewhere is drawn ahead of now, in nanoseconds, as last heard of.
     pub fn mirror(&self, bucket: &str, ahead: u128) {
         self.buckets.mirror(bucket, ahead);
     }
@@ -114,9 +114,9 @@ impl RateCounters for Ledger {
 /// State of a bucket, as it is kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptBucket {
-    /// Its name.
+    /// Name of the bucket.
     pub bucket: String,
-    /// Nanoseconds since 1970 at which it is full again.
+    /// Time at which the bucket is full again, in nanoseconds since 1970.
     pub full_at: u64,
 }
 
@@ -148,7 +148,7 @@ struct Buckets<C: Clock> {
 #[derive(Default)]
 struct Bucket {
     state: InMemoryState,
-    /// It is to be kept, and has changed since it was.
+    /// Flag of a bucket that is kept over a restart and has changed since it was last kept.
     changed: bool,
 }
 

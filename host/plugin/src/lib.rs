@@ -2,11 +2,12 @@
 //!
 //! A [`PluginHost`] turns files into [`Component`]s. A component is bound to its surroundings as
 //! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`], [`Tools`],
-//! [`Guardrail`] or [`Retriever`]. Each binding has a pool of instances, and each instance serves one call, session or matcher at a time.
+//! [`Guardrail`] or [`Retriever`]. Each binding has a pool of instances, and each instance serves one call,
+//! session or matcher at a time.
 //!
-//! Whatever a plugin does (loop, bloat, trap, overflow its stack, answer nonsense) ends as a
-//! [`PluginError`] of the request that called it. Its instance is dropped and replaced. A call
-//! whose future is dropped loses its instance too, since its guest stopped half way through.
+//! Every misbehaviour of a plugin (loop, bloat, trap, stack overflow, nonsense as an answer) ends as a [`PluginError`]
+//! of the request that called the plugin. The instance is dropped and replaced. A call whose future is dropped loses
+//! its instance too, since the guest stopped half way through.
 //!
 //! All calls are async: a guest that runs for longer than a millisecond yields to other tasks
 //! until its deadline. They need a tokio runtime with time.

@@ -98,7 +98,7 @@ pub struct HostConfig {
     pub quick: bool,
     /// Keep what each call took, for [`FunctionStats::timings`](crate::FunctionStats::timings).
     pub timings: bool,
-    /// Called by the thread that counts epochs, each time; only fault injection has a use for it.
+    /// Fault injection: a function that the thread which counts epochs calls each time.
     pub fault: Option<fn()>,
 }
 
@@ -140,8 +140,8 @@ pub struct Limits {
     /// Time for which an idle instance is kept; the one that was used last stays longer. A minute
     /// outlasts the pauses between requests, since preparing a large vocabulary anew takes a second.
     pub idle_ms: u64,
-    /// The same for one that has grown by more than 2 MiB: a burst of requests that each needed much
-    /// leaves no memory behind ten seconds later.
+    /// Time for which an idle instance is kept that has grown by more than 2 MiB: a burst of requests that each needed
+    /// much leaves no memory behind ten seconds later.
     pub idle_grown_ms: u64,
     /// Time of a preparation, in microseconds, from which on its result is kept for further instances to begin with.
     /// To begin so takes some 30; 2000 is a little more than what keeping costs for a small memory.

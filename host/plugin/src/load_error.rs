@@ -24,7 +24,7 @@ pub enum LoadError {
     TooLarge {
         /// File or name.
         origin: String,
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
         /// The largest size.
         limit: u64,
@@ -36,7 +36,7 @@ pub enum LoadError {
     NotWasm {
         /// File or name.
         origin: String,
-        /// Description of its first bytes.
+        /// Description of the first bytes of the file.
         found: String,
     },
     /// The bytes are a core module.
@@ -57,7 +57,7 @@ pub enum LoadError {
         /// Message of the compiler.
         message: String,
     },
-    /// Compiling it would take more time or memory than any plugin needs.
+    /// Compiling the plugin would take more time or memory than any plugin needs.
     #[error(
         "plugin `{origin}` has {found} {what}, more than the {limit} allowed; leave out what it does not need"
     )]
@@ -66,12 +66,12 @@ pub enum LoadError {
         origin: String,
         /// Name of the quantity that is too large.
         what: &'static str,
-        /// Its value.
+        /// Value of the quantity.
         found: u64,
         /// Largest value that is allowed.
         limit: u64,
     },
-    /// It was built for another version of the WIT package.
+    /// The plugin was built for another version of the WIT package.
     #[error(
         "plugin `{origin}` is built for `{found}`, and this server speaks mortise:plugin {supported}; rebuild it against `wit/` of this server's release"
     )]
@@ -83,17 +83,17 @@ pub enum LoadError {
         /// The versions that work.
         supported: String,
     },
-    /// It exports none of our interfaces.
+    /// The plugin exports no interface of a kind.
     #[error(
         "plugin `{origin}` exports no kind of plugin (it exports: {exports}); export one of mortise:plugin/chat-template, output-parser, grammar, policy or tool"
     )]
     NoKind {
         /// File or name.
         origin: String,
-        /// Names of what it exports.
+        /// Names of the exports.
         exports: String,
     },
-    /// It is not of the wanted kind.
+    /// The plugin is not of the wanted kind.
     #[error(
         "plugin `{origin}` is no {wanted} (it is: {found}); name another plugin for this place"
     )]
@@ -102,10 +102,10 @@ pub enum LoadError {
         origin: String,
         /// The kind asked for.
         wanted: Kind,
-        /// The kinds it has.
+        /// Kinds of the plugin.
         found: String,
     },
-    /// It imports something that its kind is not granted.
+    /// The plugin imports something that its kind is not granted.
     #[error(
         "plugin `{origin}` imports `{import}`, which is not grantable to a {kind} plugin; remove what uses it (a plugin has no files, no network and no clock beyond its world)"
     )]
@@ -117,17 +117,17 @@ pub enum LoadError {
         /// The kinds that the component has.
         kind: String,
     },
-    /// It calls another plugin, and there is none in it.
+    /// The plugin calls another plugin, and there is none in its file.
     #[error(
         "plugin `{origin}` is written around another {inner} plugin; put one into it with `mortise plugin compose`"
     )]
     Outer {
         /// File or name.
         origin: String,
-        /// Kind of the plugin that it calls.
+        /// Kind of the plugin that is called.
         inner: Kind,
     },
-    /// Its interfaces do not have the agreed types.
+    /// The interfaces of the plugin do not have the agreed types.
     #[error(
         "plugin `{origin}` does not fit mortise:plugin: {message}; rebuild it against `wit/` of this server's release"
     )]

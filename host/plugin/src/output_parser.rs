@@ -146,7 +146,7 @@ impl OutputParser {
         }))
     }
 
-    /// The answer of a model that says next to nothing, to nobody's tools.
+    /// Control call: the smallest answer of a model, without tools.
     async fn control(&self, context: &CallContext) -> Control {
         let mut session = match self.open_once(context, &ParserSetup::default()).await {
             Ok(Some(session)) => session,
@@ -186,7 +186,7 @@ async fn describe(handle: &Handle<OutputParserExports>) -> Result<ParserTraits, 
         .await
 }
 
-/// Marks of reasoning must say how it ends, and are short.
+/// Check that marks of reasoning tell how it ends, and are short.
 fn check_marks(traits: ParserTraits) -> Result<ParserTraits, Fault> {
     let Some(marks) = &traits.reasoning else {
         return Ok(traits);
@@ -201,11 +201,11 @@ fn check_marks(traits: ParserTraits) -> Result<ParserTraits, Fault> {
     Ok(traits)
 }
 
-/// One answer being parsed.
+/// Session of one answer that is parsed.
 pub struct ParserSession {
-    /// `None` once closed.
+    /// Session with its instance; `None` once closed.
     open: Option<(Lease<OutputParserExports>, ResourceAny)>,
-    /// For control calls.
+    /// Parser of the session, for control calls.
     parser: OutputParser,
     context: CallContext,
     rules: AnswerRules,
@@ -227,8 +227,8 @@ impl ParserSession {
         }
     }
 
-    /// Whose fault it is that a call took more than it may: of a long text or of large tools, if the plugin does well
-    /// with the smallest, and else the plugin's.
+    /// Attribute a fault by which a call took more than it may: to the caller or the model if the setup or the text is
+    /// large and the plugin handles the smallest ones, and else to the plugin.
     fn attribute(&self, error: PluginError) -> impl Future<Output = PluginError> + Send + use<> {
         let (parser, context) = (self.parser.clone(), self.context.clone());
         let load = self.rules.load();

@@ -97,8 +97,8 @@ impl Policy {
         }
     }
 
-    /// Whose fault it is that a call took more than it may: of large facts, if the plugin does well with small ones, and
-    /// else the plugin's. The control call takes nothing from the ledger.
+    /// Attribute the excess of a call: to large facts, if the plugin does well with small ones, and
+    /// else to the plugin. The control call takes nothing from the ledger.
     async fn attribute(
         &self,
         context: &CallContext,

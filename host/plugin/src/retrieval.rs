@@ -5,11 +5,11 @@ use std::ops::Range;
 /// Work of a retriever (`retriever.traits`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetrieverTraits {
-    /// It divides documents.
+    /// Flag of a retriever that divides documents.
     pub chunk: bool,
-    /// It rewrites queries.
+    /// Flag of a retriever that rewrites queries.
     pub rewrite: bool,
-    /// It chooses passages.
+    /// Flag of a retriever that chooses passages.
     pub assemble: bool,
 }
 
@@ -27,11 +27,11 @@ pub struct RetrieverContext {
 /// A document that is to be divided (`retriever.document`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceText {
-    /// The name of its file.
+    /// Name of the document's file.
     pub name: String,
     /// Media type of the file.
     pub media_type: String,
-    /// Its text.
+    /// Text of the document.
     pub text: String,
 }
 
@@ -51,26 +51,26 @@ pub struct ChunkSizes {
 /// A passage that was found (`retriever.candidate`).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Passage {
-    /// The name of its document.
+    /// Name of the passage's document.
     pub document: String,
-    /// Its place in the document's text, in bytes.
+    /// Place of the passage in the document's text, in bytes.
     pub place: Range<u32>,
-    /// Its text.
+    /// Text of the passage.
     pub text: String,
     /// Score of the search.
     pub score: f32,
-    /// Cosine of its vector and that of the query.
+    /// Cosine of the passage's vector and the query's.
     pub similarity: f32,
-    /// Tokens that it takes.
+    /// Tokens of the passage.
     pub tokens: u32,
 }
 
 /// Room for passages (`retriever.budget`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PassageBudget {
-    /// Passages at most.
+    /// Most passages.
     pub passages: u32,
-    /// Tokens of all of them at most.
+    /// Most tokens of all passages.
     pub tokens: u32,
 }
 

@@ -102,8 +102,8 @@ impl Tools {
         }
     }
 
-    /// Whose fault it is that a call took more than it may. What a tool does is done, so none is called to find out: it is
-    /// the fault of large arguments if a call, or its description, went well lately, and else of nobody that is known.
+    /// Attribute the excess of a call. A tool has effects, so no call is made to find out: the cause is large arguments
+    /// if a call, or a description of the tools, went well lately, and else it is unknown.
     async fn attribute(&self, error: PluginError, load: Load) -> PluginError {
         let pool = self.handle.pool();
         if load == Load::Ordinary {

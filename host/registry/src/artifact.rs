@@ -21,11 +21,11 @@ const SIGNATURE_BYTES: usize = 64;
 pub struct Plugin {
     /// The component.
     pub wasm: Vec<u8>,
-    /// Its ed25519 signature.
+    /// Ed25519 signature of the component.
     pub signature: Option<Vec<u8>>,
-    /// What it imports, as WIT names interfaces.
+    /// Interfaces that the component imports, as WIT names them.
     pub imports: Vec<String>,
-    /// What it exports.
+    /// Interfaces that the component exports, as WIT names them.
     pub exports: Vec<String>,
     /// Annotations of the manifest.
     pub annotations: BTreeMap<String, String>,
@@ -36,7 +36,7 @@ pub struct Plugin {
 pub struct Pulled {
     /// The component.
     pub wasm: Vec<u8>,
-    /// Its ed25519 signature, which nobody has checked.
+    /// Ed25519 signature of the component, not verified.
     pub signature: Option<Vec<u8>>,
     /// Digest of the manifest.
     pub manifest: Digest,
@@ -91,7 +91,7 @@ pub fn push(
 /// Digest and annotations of the manifest of a plugin.
 ///
 /// # Errors
-/// When there is none, or it is not what it should be.
+/// When there is no such plugin, or it is malformed or has another digest.
 pub fn describe(
     store: &mut impl ArtifactStore,
     reference: &Reference,
@@ -102,10 +102,11 @@ pub fn describe(
     Ok((Digest::of(&bytes), manifest.annotations))
 }
 
-/// Pull a plugin. What comes has the digest of its manifest, and that of the reference if it names one.
+/// Pull a plugin. The component has the digest that the manifest states, and the manifest that of the reference if it
+/// names one.
 ///
 /// # Errors
-/// When there is none, or it is not what it should be.
+/// When there is no such plugin, or it is malformed or has another digest.
 pub fn pull(
     store: &mut impl ArtifactStore,
     reference: &Reference,

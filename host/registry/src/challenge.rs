@@ -1,6 +1,6 @@
 //! Challenges of registries (`WWW-Authenticate`): which credentials they want, and where tokens come from.
 
-/// What a registry wants to be shown.
+/// Authentication that a registry asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Challenge {
     /// User name and password.
@@ -11,7 +11,7 @@ pub(crate) enum Challenge {
         realm: String,
         /// Name of the registry there.
         service: Option<String>,
-        /// What the token is to allow.
+        /// Scope that the token is to allow.
         scope: Option<String>,
     },
 }

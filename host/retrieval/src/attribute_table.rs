@@ -46,17 +46,17 @@ impl Values {
 /// An attribute: the numbers of its name and of its value.
 pub(crate) type Entry = (u32, u32);
 
-/// Which attributes each document has.
+/// Attributes of each document, as numbers of names and values.
 #[derive(Debug, Default)]
 pub(crate) struct AttributeTable {
     names: HashMap<String, u32>,
-    /// By the numbers of the names.
+    /// Distinct values of each name, by the number of the name.
     values: Vec<Values>,
     distinct: usize,
     value_bytes: usize,
-    /// Those of one document after the other.
+    /// Attributes of all documents, those of one document after those of the other.
     entries: Vec<Entry>,
-    /// For each document, the place behind its last.
+    /// End of each document's attributes in `entries`.
     ends: Vec<u32>,
 }
 
@@ -88,17 +88,17 @@ impl AttributeTable {
         }
     }
 
-    /// True if many of the values that have numbers are no document's any more.
+    /// True if many numbered values belong to no document any more.
     pub(crate) fn is_stale(&self) -> bool {
         self.distinct > 2 * self.entries.len() + STALE
     }
 
-    /// About as many bytes as it takes.
+    /// Approximate size of the table in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.value_bytes + self.entries.len() * size_of::<Entry>() + self.ends.len() * 4
     }
 
-    /// For each document, whether a filter admits it.
+    /// Documents that a filter admits: one truth value a document.
     pub(crate) fn admitted(&self, filter: &Filter) -> impl Iterator<Item = bool> {
         let test = filter.test(&|name: &str| {
             let number = *self.names.get(name)?;

@@ -20,19 +20,19 @@ pub enum Format {
 /// Reason for which a document cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// It is of a format that is not read.
+    /// The format of the document is not read.
     #[error("files of the format {0} are not read; send text, Markdown, HTML or PDF")]
     Format(&'static str),
-    /// It is too long.
+    /// The document is too long.
     #[error("it has {bytes} bytes; a document may have {MAX_DOCUMENT_BYTES}")]
     TooLong {
-        /// Its bytes.
+        /// Bytes of the document.
         bytes: usize,
     },
-    /// It is no text.
+    /// The document is not UTF-8.
     #[error("it is not UTF-8 from byte {0} on")]
     NotText(usize),
-    /// There is nothing to find in it.
+    /// The document has no text.
     #[error("it has no text")]
     Empty,
 }

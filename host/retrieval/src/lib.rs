@@ -1,6 +1,6 @@
 //! Retrieval: texts of documents, their chunks, and an index that finds chunks by meaning and by words.
 //!
-//! Nothing of HTTP, of models or of the store is known in here: who uses it brings vectors, and keeps what
+//! The crate knows nothing of HTTP, of models or of the store: its callers bring vectors, and keep the bytes that
 //! [`Chunk::encode`] makes.
 
 mod attribute_table;

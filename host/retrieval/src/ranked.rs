@@ -5,19 +5,20 @@ use std::cmp::Ordering;
 /// Entries that are kept for one that is wanted, before the worst are dropped.
 const ROOM: usize = 4;
 
-/// The highest score first, equals by row.
+/// Order of rows: the highest score first, equal scores by row.
 fn order(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
-/// The `most` with the highest scores, best first; of equals the first row.
+/// Select the `most` rows with the highest scores, best first; of equal scores the first row.
 pub fn best(mut scored: Vec<(u32, f32)>, most: usize) -> Vec<(u32, f32)> {
     keep(&mut scored, most);
     scored.sort_unstable_by(order);
     scored
 }
 
-/// The same of rows in ascending order, of which only those above the least of the best so far are kept.
+/// Select the `most` rows with the highest scores, best first, from rows in ascending order. Rows below the least of
+/// the best so far are dropped at once.
 pub(crate) fn best_of(rows: impl Iterator<Item = (u32, f32)>, most: usize) -> Vec<(u32, f32)> {
     if most == 0 {
         return Vec::new();

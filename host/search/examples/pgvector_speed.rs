@@ -267,7 +267,7 @@ async fn measure(
     statements_asked
 }
 
-/// The same rows by an approximate index.
+/// Time of the searches for the nearest rows by an HNSW index, which is approximate.
 async fn measure_hnsw(client: &Client, statements: &[String]) {
     let began = Instant::now();
     let make = "SET maintenance_work_mem = '1GB'; CREATE INDEX ON direct USING hnsw (embedding vector_ip_ops)";

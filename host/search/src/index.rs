@@ -10,7 +10,7 @@ use mortise_store::{BoxFuture, Key, Kind, Record, SERVER, Store, StoreError};
 pub struct Lookup {
     /// Text whose words are looked for.
     pub text: String,
-    /// Its vector, of length 1.
+    /// Vector of the text, of length 1.
     pub vector: Vec<f32>,
     /// Shares of the rankings.
     pub weights: Weights,
@@ -41,7 +41,7 @@ impl Lookup {
 /// A chunk that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// Its document.
+    /// Document of the chunk.
     pub document: Document,
     /// The chunk.
     pub chunk: Chunk,
@@ -54,11 +54,11 @@ pub struct Found {
 /// Progress of storing a document's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// All of them are: searches find it.
+    /// All chunks are stored: searches find the document.
     Complete,
-    /// They are being made.
+    /// Chunks are being made.
     UnderWay,
-    /// They cannot be made, and nothing finds it.
+    /// Chunks cannot be made, and no search finds the document.
     Failed,
 }
 
@@ -96,7 +96,7 @@ pub trait SearchIndex: Send + Sync {
     /// Whether the index outlives the process, so that it is worth making before anything is searched.
     fn outlives(&self) -> bool;
 
-    /// Forget a space that is searched no more.
+    /// Forget a space that is no longer searched.
     fn forget(&self, space: &Key);
 }
 
@@ -106,7 +106,7 @@ pub fn revision_key(space: &Key) -> Key {
     Key::new(&Arc::from(SERVER), Kind::Revision, id)
 }
 
-/// The mark of a space; `None` where nobody else could have changed it.
+/// Revision of a space; `None` where no other server could have changed it.
 pub(crate) async fn revision(
     store: &dyn Store,
     space: &Key,

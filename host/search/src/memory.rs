@@ -174,7 +174,7 @@ impl MemoryIndex {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Give up those that were not searched for longest, until the others have room.
+    /// Evict the indexes that were not searched for longest, until the others have room.
     fn make_room(&self, kept: &Key) {
         let mut slots = self.lock();
         loop {
@@ -204,7 +204,7 @@ impl SearchIndex for MemoryIndex {
         })
     }
 
-    /// Nothing: a space that is not searched takes no memory.
+    /// Do nothing: a space that is not searched takes no memory.
     fn prepare<'a>(&'a self, _space: &'a Key) -> BoxFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }

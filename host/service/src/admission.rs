@@ -1,4 +1,4 @@
-//! Whether a request may go on, and telling the policy afterwards what it came to.
+//! Admission: policies decide whether a request may go on, and are told afterwards what the request came to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ pub struct Call {
     pub peer: String,
     /// Request headers.
     pub headers: Vec<(String, String)>,
-    /// When the request arrived.
+    /// Time at which the request arrived.
     pub arrived: Instant,
     /// Work that was admitted before, as part of a batch or before a restart; its policies are not asked again.
     pub granted: Option<Granted>,
@@ -57,7 +57,7 @@ impl Call {
 pub struct Granted {
     /// Caller.
     pub principal: Principal,
-    /// Higher is served first.
+    /// Priority; a higher one is served first.
     pub priority: i32,
     /// A tighter limit on generated tokens.
     pub max_tokens: Option<u32>,
@@ -112,7 +112,7 @@ impl Policies {
         }
     }
 
-    /// The facts with what is known of the caller. Of work that was admitted before, nothing is asked.
+    /// Add to the facts what is known of the caller. For work that was admitted before, nothing is asked.
     pub(crate) async fn recognised(
         &self,
         call: &Call,
@@ -132,7 +132,7 @@ impl Policies {
         self.ask(call, facts, false).await
     }
 
-    /// The same for a request for an answer, which policies may change.
+    /// Ask the policies whether a request for an answer may go on; policies may change such a request.
     pub(crate) async fn admit_answer(
         &self,
         call: &Call,
@@ -474,7 +474,7 @@ impl Admission {
         &self.request_id
     }
 
-    /// Since the request arrived.
+    /// Time since the request arrived.
     pub(crate) fn elapsed(&self) -> Duration {
         self.arrived.elapsed()
     }

@@ -46,7 +46,7 @@ pub struct EmbeddingRequest {
 pub struct Embeddings {
     /// The public name of the model.
     pub model: String,
-    /// In the order of the inputs.
+    /// Vectors, in the order of the inputs.
     pub vectors: Vec<Vec<f32>>,
     /// Tokens of all inputs, which are all prompt tokens.
     pub usage: Usage,
@@ -220,7 +220,7 @@ async fn remembered(
     Ok(vectors.collect())
 }
 
-/// What makes a model's vectors.
+/// Get the text embedder of a model.
 fn embedder_of(model: &Model) -> Result<&TextEmbedder, ServiceError> {
     model.embedder.as_ref().ok_or_else(|| {
         let does = match model.reranker {

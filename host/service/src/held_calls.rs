@@ -1,4 +1,4 @@
-//! Tool calls of a conversation runtime: held back until their arguments are known to be of use.
+//! Tool calls of a conversation runtime, held back until their arguments are known to be usable.
 //!
 //! Servers send arguments as their models write them. A call whose arguments are no JSON object in the end is text
 //! instead, so nothing of it may be sent as a call before; what comes behind a call waits for it.
@@ -17,7 +17,7 @@ pub(crate) type Piece = (Delta, Vec<TokenLogprob>);
 #[derive(Debug, Default)]
 pub(crate) struct HeldCalls {
     calls: Vec<Call>,
-    /// From the first call on whose end is not known.
+    /// Pieces that wait: those from the first call on whose end is not known.
     waiting: VecDeque<Piece>,
     /// Calls that were handed out.
     shown: u32,
@@ -27,9 +27,9 @@ pub(crate) struct HeldCalls {
 struct Call {
     text: String,
     nesting: Nesting,
-    /// Known once the call has ended.
+    /// Judgement of the arguments, known once the call has ended.
     arguments: Option<Arguments>,
-    /// Its number among those that are handed out; `None` of one that is text.
+    /// Number of the call among those that are handed out; `None` of a call that becomes text.
     shown: Option<u32>,
 }
 
@@ -171,7 +171,7 @@ mod tests {
         Delta::Content(text.to_owned())
     }
 
-    /// What comes out after each delta, and at the end.
+    /// Feed deltas; the number of pieces handed out after each delta, and all pieces at the end.
     fn handed_out(deltas: Vec<Delta>) -> Result<(Vec<usize>, Vec<Delta>), ServiceError> {
         let (mut held, mut out) = (HeldCalls::default(), Vec::new());
         let mut counts = Vec::new();

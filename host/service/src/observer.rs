@@ -81,7 +81,7 @@ pub struct Summary<'a> {
     pub request_id: &'a str,
     /// Public name of the model.
     pub model: &'a str,
-    /// It was made before: no prompt was computed and no token drawn.
+    /// Flag of an answer that was replayed from the response cache: no prompt was computed and no token sampled.
     pub replayed: bool,
     /// Outcome.
     pub outcome: Outcome,
@@ -100,11 +100,11 @@ pub struct Summary<'a> {
 /// Outcome of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is complete; the reason is that of the first choice.
+    /// The answer is complete; the reason is that of the first choice.
     Finished(FinishReason),
     /// The client went away, or the server cancelled it.
     Cancelled,
-    /// It failed.
+    /// The answer failed.
     Failed,
 }
 

@@ -1,5 +1,4 @@
-//! The doors of the command line: each part of a request's life by itself, through the same
-//! components, without inference.
+//! Parts of a request's life for the command line: each part by itself, through the same components, without inference.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::description::for_tokenizer;
 use crate::plugins::{CompileGrammar, ParseOutput, RenderChat, RequestId};
 use mortise_tokenizer::{Detokenizer, Tokenizer, TokenizerError};
 
-/// Why an offline door failed.
+/// Reason for which an offline part failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OfflineError {
     /// A plugin failed.
@@ -61,20 +60,20 @@ pub async fn render_template(
     })
 }
 
-/// How a text is cut before it goes to a parser.
+/// Cuts of a text before it goes to a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunking {
-    /// In one piece.
+    /// One piece.
     Whole,
-    /// In pieces of so many characters, at least one.
+    /// Pieces of so many characters, at least one.
     Every(usize),
-    /// In two pieces, the first of so many characters.
+    /// Two pieces, the first of so many characters.
     At(usize),
-    /// As the model's tokens would come.
+    /// Pieces of one token of the model each.
     Tokens,
 }
 
-/// What a parser makes of a text, with neighbouring pieces of the same kind joined.
+/// Parse a text by an output parser, and join neighbouring pieces of the same kind.
 pub async fn parse_text(
     parser: &dyn ParseOutput,
     tokenizer: &Tokenizer,
@@ -162,9 +161,9 @@ pub struct GrammarVerdict {
     pub accepted: bool,
     /// Tokens of the text.
     pub tokens: usize,
-    /// Of those, tokens that the grammar allowed, from the first.
+    /// Tokens that the grammar allowed, counted from the first token of the text.
     pub allowed_tokens: usize,
-    /// Where the matcher stood after the last allowed token.
+    /// State of the matcher after the last allowed token.
     pub status: MatchStatus,
 }
 

@@ -40,7 +40,7 @@ pub trait RenderChat: Send + Sync {
 
 /// Parses answers (`output-parser`).
 pub trait ParseOutput: Send + Sync {
-    /// What the parser needs of the host.
+    /// Needs of the parser.
     fn traits(&self) -> ParserTraits;
 
     /// The grammar that the raw output must follow.
@@ -63,7 +63,7 @@ pub trait ParseOutput: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>>;
 }
 
-/// One answer being parsed (`output-parser.session`).
+/// Session of one answer that is parsed (`output-parser.session`).
 pub trait ParseSession: Send {
     /// Take more text, with the tokens that it came from.
     fn feed<'a>(
@@ -89,7 +89,7 @@ pub trait CompileGrammar: Send + Sync {
     ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>>;
 }
 
-/// One sequence being constrained (`grammar.matcher`).
+/// Matcher of one sequence that is constrained (`grammar.matcher`).
 pub trait MatchTokens: Send {
     /// Write the mask of the present state.
     fn mask<'a>(
@@ -112,7 +112,7 @@ pub trait DecidePolicy: Send + Sync {
         true
     }
 
-    /// Whether it is bound to tenants, and so asked once it is known who asks.
+    /// Whether the policy is bound to tenants, and so asked once it is known who asks.
     fn is_by_tenant(&self) -> bool {
         false
     }
@@ -150,10 +150,10 @@ pub trait DecidePolicy: Send + Sync {
 
 /// Runs tools while a model answers (`tool`).
 pub trait RunTool: Send + Sync {
-    /// The tools that there are.
+    /// Declarations of the tools.
     fn declarations(&self) -> Vec<ToolDeclaration>;
 
-    /// Whether this request may use them.
+    /// Whether a request may use the tools.
     fn serves(&self, _key: &RoutingKey<'_>) -> bool {
         true
     }
@@ -191,10 +191,10 @@ pub trait GuardAnswer: Send + Sync {
     /// Name of the plugin, for logs.
     fn name(&self) -> &str;
 
-    /// Parts that it looks at.
+    /// Parts that the guardrail looks at.
     fn traits(&self) -> GuardTraits;
 
-    /// Whether it looks at this request.
+    /// Whether the guardrail looks at a request.
     fn serves(&self, _key: &RoutingKey<'_>) -> bool {
         true
     }
@@ -204,12 +204,12 @@ pub trait GuardAnswer: Send + Sync {
         true
     }
 
-    /// Time of its verdicts.
+    /// Time of the guardrail's verdicts.
     fn mode(&self) -> GuardMode {
         GuardMode::Observe
     }
 
-    /// Tokens of an answer after which it is asked again, at least 1.
+    /// Tokens of an answer after which the guardrail is asked again, at least 1.
     fn every(&self) -> u32 {
         1
     }
@@ -234,7 +234,7 @@ pub trait GuardAnswer: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>>;
 }
 
-/// One choice being looked at (`guardrail.session`).
+/// Session of one choice that a guardrail looks at (`guardrail.session`).
 pub trait WatchChoice: Send {
     /// Take the next text of a part, of which the last `held` bytes before it are held back.
     fn feed<'a>(

@@ -91,11 +91,11 @@ impl ForcedEnd {
 /// Place of a sequence.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing but the beginning of the opening mark has come; this is it.
+    /// Before the block: the text so far is a beginning of the opening mark, or empty; the text is kept.
     Waiting(String),
     /// Within the block: tokens that it may still have, and the end of its text.
     Open { left: u32, tail: String },
-    /// So many tokens of the closing mark were forced.
+    /// Closing the block: tokens of the closing mark that were forced so far.
     Closing(usize),
     /// Behind the block, or there is none.
     Over,

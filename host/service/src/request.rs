@@ -31,25 +31,25 @@ pub struct RequestFields {
     pub max_tokens: Option<u32>,
     /// `max_tokens` may be more than the context has room for behind the prompt, and is cut to that.
     pub max_tokens_fit: bool,
-    /// 0 to 2.
+    /// Sampling temperature, 0 to 2.
     pub temperature: Option<f64>,
-    /// Above 0, up to 1.
+    /// Cumulative probability of the candidates (top-p), above 0, up to 1.
     pub top_p: Option<f64>,
-    /// 0 is off.
+    /// Number of candidates (top-k); 0 is off.
     pub top_k: Option<u32>,
-    /// 0 to 1.
+    /// Least probability of a candidate relative to the most likely one (min-p), 0 to 1.
     pub min_p: Option<f64>,
-    /// Any integer.
+    /// Seed of the random numbers, any integer.
     pub seed: Option<i64>,
-    /// Above 0, up to 4.
+    /// Repetition penalty, above 0, up to 4.
     pub repetition_penalty: Option<f64>,
-    /// -2 to 2.
+    /// Frequency penalty, -2 to 2.
     pub frequency_penalty: Option<f64>,
-    /// -2 to 2.
+    /// Presence penalty, -2 to 2.
     pub presence_penalty: Option<f64>,
     /// Token id to bias, -100 to 100.
     pub logit_bias: Vec<(u32, f64)>,
-    /// Up to 16 strings, 1 to 1024 bytes each, 4096 bytes in all.
+    /// Stop strings: up to 16, of 1 to 1024 bytes each, 4096 bytes in all.
     pub stop: Vec<String>,
     /// A stop string that ends the answer is part of it.
     pub include_stop: bool,
@@ -68,8 +68,8 @@ pub struct RequestFields {
     pub truncate_prompt: Option<Truncation>,
     /// Steps of priority that the caller waives, so that others go first.
     pub waived_priority: u32,
-    /// The same by a label of `metadata`; it counts where the field is not given, and is passed over where a model has no
-    /// priorities.
+    /// Steps of priority that a label of `metadata` waives. The label counts where `waived_priority` is not given, and
+    /// is passed over where a model has no priorities.
     pub labelled_priority: u32,
     /// Labels of the caller's own, an object as JSON, which policies are told of.
     pub metadata: Option<String>,
@@ -89,7 +89,7 @@ pub struct RequestFields {
     pub max_server_tool_calls: Option<u32>,
     /// Tool choice; the model decides if absent.
     pub tool_choice: Option<ToolChoice>,
-    /// One answer may hold several calls; true if absent.
+    /// Flag: one answer may hold several tool calls; true if absent.
     pub parallel_tool_calls: Option<bool>,
     /// Constraint on the content.
     pub constraint: Option<ContentConstraint>,
@@ -127,9 +127,9 @@ impl RequestFields {
 /// Tokens that are kept of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truncation {
-    /// The last so many, at least 1.
+    /// Last tokens of the prompt, at least 1.
     Last(u32),
-    /// As many as the context has room for beside the answer.
+    /// Last tokens of the prompt, as many as the context has room for beside the answer.
     Context,
 }
 
@@ -147,9 +147,9 @@ pub struct PromptScoring {
 pub struct BeamFields {
     /// Beams, 1 to 16; at least `n`, which are given.
     pub size: u32,
-    /// Above 0 favours long answers; -10 to 10.
+    /// Length penalty, -10 to 10; above 0 favours long answers.
     pub length_penalty: f64,
-    /// When to stop.
+    /// Condition on which the beam search stops.
     pub early_stopping: EarlyStopping,
 }
 
@@ -160,7 +160,7 @@ pub struct ReasoningBudget {
     pub field: &'static str,
     /// Tokens between the marks.
     pub tokens: u32,
-    /// A model that cannot be held to it is refused. Else the bound is a wish there.
+    /// Flag: a model that cannot be held to the budget is refused. Otherwise the budget is a wish there.
     pub required: bool,
 }
 

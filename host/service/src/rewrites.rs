@@ -1,4 +1,4 @@
-//! Changes of a request that its policies ask for, and their operator lets them.
+//! Rewrites of a request that its policies ask for, as far as their operator permits them.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) fn model(rewrites: &[Rewrite]) -> Option<&str> {
     })
 }
 
-/// Add the changes of a later policy. Of two of one kind, that of the earlier policy is made.
+/// Add the rewrites of a later policy. Of two rewrites of one kind, the earlier policy's is made.
 pub(crate) fn merge(own: &mut Vec<Rewrite>, later: Vec<Rewrite>) {
     for rewrite in later {
         if own.iter().all(|known| known.name() != rewrite.name()) {
@@ -32,8 +32,8 @@ pub(crate) fn merge(own: &mut Vec<Rewrite>, later: Vec<Rewrite>) {
     }
 }
 
-/// Where the model changes, policies that come later are asked about the new one, and those that were asked
-/// `earlier` must not refuse it; nothing is taken for that.
+/// Change the model that facts and later policies are about, where a policy chose another one. Policies that were asked
+/// `earlier` must not refuse the new model; nothing is taken for that.
 ///
 /// # Errors
 /// When one of them refuses it, cannot be asked again, or fails and is required.

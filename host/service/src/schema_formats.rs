@@ -39,7 +39,7 @@ pub(crate) fn without_annotations(schema: &str) -> Option<String> {
     strip(&mut schema).then(|| schema.to_string())
 }
 
-/// The same for the parameters of tools, given as the JSON list that plugins get.
+/// Remove formats that are annotations from the parameters of tools, given as the JSON list that plugins get.
 pub(crate) fn tools_without_annotations(tools: String) -> String {
     if !tools.contains("\"format\"") {
         return tools;

@@ -61,7 +61,7 @@ pub enum ServerToolsError {
     Declaration {
         /// Name of the tool.
         name: String,
-        /// What is wrong with its declaration.
+        /// Description of the fault in the declaration.
         problem: String,
     },
 }
@@ -135,7 +135,7 @@ impl ServerTools {
 pub(crate) struct EnabledTools(Vec<Tool>);
 
 impl EnabledTools {
-    /// These, and those that run for this request alone.
+    /// Add the tools that run for this request alone.
     ///
     /// # Errors
     /// When two have one name, or a declaration breaks the bounds of a conversation.

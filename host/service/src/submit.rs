@@ -50,9 +50,9 @@ pub(crate) struct Submitter {
     pub(crate) priority: i32,
     pub(crate) share: Share,
     pub(crate) salt: Option<Arc<str>>,
-    /// A policy limits the tokens of an answer.
+    /// Flag: a policy limits the tokens of an answer.
     pub(crate) limited: bool,
-    /// Keeps the model loaded until the last choice has ended.
+    /// Lease that keeps the model loaded until the last choice has ended.
     pub(crate) lease: Option<Arc<ModelLease>>,
     /// Span of the answer.
     pub(crate) span: Span,
@@ -163,12 +163,12 @@ pub(crate) struct Slot {
     /// Index of the choice among those of its prompt.
     pub(crate) index: u32,
     pub(crate) round: RoundKind,
-    /// Counts on over all rounds.
+    /// Token counts of the choice over all rounds.
     pub(crate) tally: Arc<Tally>,
 }
 
 impl Submitter {
-    /// What is known of the prompt while it is answered.
+    /// Facts of the prompt that are listed while it is answered.
     pub(crate) fn watched(&self, tallies: &[Arc<Tally>]) -> Watched {
         Watched {
             id: Arc::clone(&self.request_id),

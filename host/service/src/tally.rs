@@ -10,11 +10,11 @@ use mortise_models::Usage;
 pub(crate) struct Tally {
     /// Tokens of the prompt of the first round.
     prompt: AtomicU32,
-    /// Of those, tokens found in the prefix cache.
+    /// Prompt tokens of the first round that were found in the prefix cache.
     cached: AtomicU32,
     /// Tokens of the prompts of later rounds, after tools had run.
     later_prompt: AtomicU32,
-    /// Of those, tokens found in the prefix cache.
+    /// Prompt tokens of later rounds that were found in the prefix cache.
     later_cached: AtomicU32,
     completion: AtomicU32,
     reasoning: AtomicU32,

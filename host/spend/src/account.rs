@@ -54,7 +54,7 @@ struct Reservation {
     counters: Arc<dyn RateCounters>,
     book: Arc<Book>,
     runtime: Handle,
-    /// It was settled.
+    /// The reservation was settled.
     settled: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What requests cost: prices by model, budgets of callers and tenants, and totals of the day.
+//! Cost of requests: prices by model, budgets of callers and tenants, and totals of the day.
 //!
 //! Amounts are whole millionths of the currency. A request's highest cost is reserved before its prompt is submitted, and
 //! settled by what was used when it has ended. Budgets of the day are counters as those of policies are, so they are kept, and

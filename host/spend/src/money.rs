@@ -16,10 +16,10 @@ pub struct Money(u64);
 pub struct MoneyError(String);
 
 impl Money {
-    /// Nothing.
+    /// Amount of zero.
     pub const ZERO: Self = Self(0);
 
-    /// So many millionths.
+    /// Amount of whole millionths.
     pub const fn micros(micros: u64) -> Self {
         Self(micros)
     }

@@ -33,10 +33,10 @@ pub(crate) fn version(connection: &Connection, path: &Path) -> Result<i64, OpenE
     Ok(version)
 }
 
-/// Whether SQLite finds the file whole. `thorough` compares indexes with tables as well.
+/// Check the integrity of the file by SQLite. `thorough` compares indexes with tables as well.
 ///
 /// # Errors
-/// When it does not.
+/// When SQLite finds damage.
 pub(crate) fn integrity(
     connection: &Connection,
     path: &Path,
@@ -49,7 +49,7 @@ pub(crate) fn integrity(
     judged(path, found(connection, pragma))
 }
 
-/// The same, not thorough, for as long as `limit` allows: false if the check has not come to its end.
+/// Quick integrity check of a file within `limit`: false if the check has not come to its end.
 pub(crate) fn integrity_within(
     connection: &mut Connection,
     path: &Path,
@@ -92,7 +92,7 @@ fn judged(path: &Path, found: rusqlite::Result<String>) -> Result<(), OpenError>
     }
 }
 
-/// What SQLite says of a file that it cannot read.
+/// Error of a file that SQLite cannot read: not a database, or damaged.
 fn damaged(path: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => OpenError::Foreign(path.to_owned()),

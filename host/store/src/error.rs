@@ -13,25 +13,25 @@ pub enum StoreError {
         "it was changed meanwhile, or another server is working on it; read it again and retry"
     )]
     Conflict,
-    /// The owner has as much as it may have.
+    /// The owner has reached its quota.
     #[error(
         "{limit} {unit} may be stored, and this would be more; delete some, or wait until they expire"
     )]
     Quota {
-        /// What may be stored.
+        /// Records or bytes that an owner may store.
         limit: u64,
-        /// Of what: `records` or `bytes`.
+        /// Unit of the limit: `records` or `bytes`.
         unit: &'static str,
     },
-    /// One body is too long.
+    /// A body or an id is too long.
     #[error("{bytes} bytes are too long to be stored; the limit is {limit}")]
     TooLarge {
-        /// Its bytes.
+        /// Bytes of the body, or of the id.
         bytes: usize,
         /// Bytes that one may have.
         limit: usize,
     },
-    /// All of the store is full.
+    /// The store as a whole is full.
     #[error("the server's store is full")]
     Full,
     /// Too much waits to be written.
@@ -78,13 +78,13 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// Another process writes to it.
+    /// Another process writes to the store.
     #[error("the store `{}` is in use by another process; stop that one first", .0.display())]
     InUse(PathBuf),
-    /// It is a file of something else.
+    /// The file is not a store of mortise.
     #[error("`{}` is not a store of mortise", .0.display())]
     Foreign(PathBuf),
-    /// It was written by a later version.
+    /// The store was written by a later version.
     #[error(
         "the store `{}` has version {found}, and this program knows versions up to {known}; use a newer mortise",
         path.display()
@@ -92,7 +92,7 @@ pub enum OpenError {
     TooNew {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the store.
         found: i64,
         /// The latest that is known.
         known: i64,

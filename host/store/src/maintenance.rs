@@ -1,4 +1,4 @@
-//! What operators do with the file: check it, copy it while a server runs, and give free space back.
+//! Maintenance of a store's file: a check, a backup while a server runs, and the return of free space.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::error::OpenError;
 use crate::record::Kind;
 use crate::sqlite::{lock, reader};
 
-/// What a store holds.
+/// Contents of a store: version, size, and numbers of records, items and owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Version of its tables.
+    /// Version of the tables.
     pub version: i64,
     /// Bytes of the file.
     pub bytes: u64,
@@ -20,7 +20,7 @@ pub struct Report {
     pub records: Vec<(Kind, u64)>,
     /// Items of all records.
     pub items: u64,
-    /// Owners.
+    /// Number of owners.
     pub owners: u64,
 }
 

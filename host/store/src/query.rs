@@ -112,8 +112,8 @@ fn sequence(connection: &Connection, key: &Key) -> Result<Option<i64>, StoreErro
     Ok(found.optional()?)
 }
 
-/// Remove the oldest records of an owner that has more than it may, and of whoever has most where all together have
-/// more. What is being worked on stays.
+/// Evict the oldest records of an owner above its quota, and of the largest owner where all owners together are above
+/// the limit. Open records stay.
 pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Result<(), StoreError> {
     let Some(most) = quota.evict_above else {
         return Ok(());
@@ -293,7 +293,7 @@ fn direction(ascending: bool, from: Option<i64>) -> (&'static str, &'static str,
     }
 }
 
-/// As many rows as a page has, and whether there is one more.
+/// Collect the rows of a page, and whether there is one more.
 fn collect<T>(
     mut rows: impl Iterator<Item = rusqlite::Result<T>>,
     limit: usize,

@@ -17,7 +17,7 @@ pub struct ControlToken {
     pub id: u32,
     /// Text of the token.
     pub text: String,
-    /// Left out of generated text.
+    /// Flag of a special token, which is left out of generated text.
     pub special: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn is_control(token: &AddedToken) -> bool {
 /// Added tokens with the texts that they are found by.
 pub(crate) struct AddedTokens {
     all: Option<AhoCorasick>,
-    /// Those that are found in any text.
+    /// Matcher of the added tokens that are found in any text.
     ordinary: Option<AhoCorasick>,
     tokens: Vec<(u32, AddedToken)>,
     /// Index in `tokens` of each pattern of `ordinary`.

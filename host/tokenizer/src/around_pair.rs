@@ -1,4 +1,4 @@
-//! What a post-processor puts around and between two texts.
+//! Tokens that a post-processor puts around and between two texts.
 
 use tokenizers::{Encoding, PostProcessor, Token};
 
@@ -24,9 +24,9 @@ pub(crate) struct AroundPair {
 /// Place where the second segment begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Border {
-    /// At a token between the texts, or behind them all, where the second text begins.
+    /// A token between the texts, or the beginning of the second text behind them all.
     Between(usize),
-    /// At a token behind the second text.
+    /// A token behind the second text.
     After(usize),
 }
 
@@ -74,7 +74,7 @@ impl AroundPair {
         })
     }
 
-    /// Number of them.
+    /// Number of tokens around and between the texts.
     pub(crate) fn tokens(&self) -> usize {
         self.before.len() + self.between.len() + self.after.len()
     }

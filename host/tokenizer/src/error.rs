@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a tokenizer could not be loaded or could not encode a text.
+/// Error of loading a tokenizer or of encoding a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenizerError {
     /// A file is not what it should be.
@@ -10,7 +10,7 @@ pub enum TokenizerError {
     Malformed {
         /// Name of the file.
         file: &'static str,
-        /// What is wrong.
+        /// Description of the fault in the file.
         reason: String,
     },
     /// The file is well-formed and asks for something this server does not do.

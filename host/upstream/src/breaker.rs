@@ -16,17 +16,17 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// State of the circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Requests pass.
+    /// Closed: requests are sent to the upstream.
     Closed {
         /// Failures since the last success.
         failures: u32,
     },
-    /// Nothing passes.
+    /// Open: no request is sent to the upstream.
     Open {
-        /// When a probe may pass.
+        /// Time from which on a probe may be sent.
         until: Instant,
     },
-    /// One request passes, and decides.
+    /// Half open: one request is sent as a probe, and its outcome closes or opens the circuit.
     HalfOpen,
 }
 
@@ -35,11 +35,11 @@ struct Circuit {
     state: State,
     /// Length of the pause that comes next.
     pause: Duration,
-    /// Times that it opened.
+    /// Times that the circuit opened.
     opened: u64,
 }
 
-/// The breaker.
+/// Circuit breaker of one upstream.
 #[derive(Debug)]
 pub(crate) struct Breaker(Mutex<Circuit>);
 
@@ -52,7 +52,7 @@ pub(crate) enum Outcome {
     Answered,
     /// The upstream failed.
     Failed,
-    /// Nothing was learnt.
+    /// The outcome tells nothing about the upstream.
     Unknown,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Outcome {
 pub(crate) enum Change {
     /// Opened: no request is sent for this time.
     Opened(Duration),
-    /// Requests pass again.
+    /// Closed: requests are sent again.
     Closed,
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::limits::MAX_TOP_LOGPROBS;
 
-/// One event of the stream.
+/// Event of the stream.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Chunk {
     pub(crate) choices: Option<Vec<ChunkChoice>>,
@@ -30,7 +30,8 @@ pub(crate) struct WireDelta {
     pub(crate) content: Option<String>,
     pub(crate) refusal: Option<String>,
     pub(crate) reasoning_content: Option<String>,
-    /// The same by another name. Some servers put objects here.
+    /// Text of reasoning under the name `reasoning`; `reasoning_content` is the other name. Some servers put objects
+    /// here.
     pub(crate) reasoning: Option<Value>,
     pub(crate) tool_calls: Option<Vec<WireCall>>,
 }

@@ -1,5 +1,5 @@
-//! HTTP client of one model's upstreams: HTTP/1.1 and HTTP/2, a pool of connections, bounds of time and
-//! size. It follows no redirect, reads no environment, and sends no header of a caller's.
+//! HTTP client of one model's upstreams: HTTP/1.1 and HTTP/2, a connection pool, bounds of time and size. The client
+//! follows no redirect, reads no environment, and sends no header of a caller's.
 
 use std::error::Error;
 use std::future::Future;
@@ -59,10 +59,10 @@ pub enum ClientError {
     NoRuntime,
 }
 
-/// No answer came.
+/// Failure of a request to which no answer came.
 #[derive(Debug)]
 pub(crate) struct NoAnswer {
-    /// Nothing was sent, since no connection was made.
+    /// Flag of a request that was not sent, since no connection was made.
     pub(crate) unsent: bool,
     pub(crate) text: String,
 }
@@ -157,7 +157,7 @@ impl Client {
     }
 }
 
-/// An error and what caused it, in one line.
+/// Text of an error and its causes, in one line.
 pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

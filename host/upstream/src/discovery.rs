@@ -17,12 +17,12 @@ pub enum DiscoveryError {
     /// No client can be made.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Nobody answers.
+    /// No upstream answers at the address.
     #[error("the upstream `{url}` cannot be asked for its models; is it running? {problem}")]
     Unreachable {
         /// Address that was asked.
         url: String,
-        /// What happened.
+        /// Description of the failure.
         problem: String,
     },
     /// The answer is no list of models.
@@ -30,7 +30,7 @@ pub enum DiscoveryError {
     NoList {
         /// Address that was asked.
         url: String,
-        /// What it gave.
+        /// Description of the answer.
         problem: String,
     },
 }
@@ -45,7 +45,7 @@ struct Listed {
     id: String,
     owned_by: Option<String>,
     max_model_len: Option<usize>,
-    /// Where a llama-server has its `n_ctx`.
+    /// Member in which a llama-server tells its `n_ctx`.
     #[serde(default)]
     meta: Value,
 }
@@ -60,11 +60,11 @@ impl Listed {
     }
 }
 
-/// A configuration for each model that the first of the upstreams lists. What serves it is told by
-/// `owned_by`, unless `api` says.
+/// Configuration for each model that the first of the upstreams lists. `owned_by` tells the family of servers, unless
+/// `api` says.
 ///
 /// # Errors
-/// When it does not answer, or lists no models.
+/// When the upstream does not answer, or lists no models.
 pub async fn discover(
     config: &UpstreamConfig,
     api: Option<UpstreamApi>,

@@ -36,14 +36,14 @@ pub(crate) struct Question<'a> {
 
 /// End of an attempt.
 pub(crate) enum Attempt {
-    /// There is an answer.
+    /// The upstream answered.
     Relayed(Relayed),
-    /// There is none: nothing was relayed.
+    /// The attempt failed before any event was relayed.
     Failed {
         error: RuntimeError,
         /// Detail for the operator, not for callers.
         detail: String,
-        /// It is safe to ask again, after this time if the same upstream is asked.
+        /// Pause before the same upstream may be asked again; `None` where a retry is not safe.
         retry: Option<Duration>,
     },
 }
@@ -51,15 +51,15 @@ pub(crate) enum Attempt {
 /// An answer that was relayed, but for its last event.
 pub(crate) struct Relayed {
     pub(crate) last: OutputEvent,
-    /// Pieces that it came in.
+    /// Pieces of the body that the answer came in.
     pub(crate) pieces: u64,
     pub(crate) usage: Option<Usage>,
-    /// The connection can be used again once this has ended.
+    /// Rest of the body; the connection can be used again once this has ended.
     pub(crate) rest: Incoming,
 }
 
 impl Attempt {
-    /// Its end, for its span.
+    /// End of the attempt, for its span.
     fn ended(&self) -> Ended<'_> {
         match self {
             Self::Failed { error, .. } => Ended::Failed(error),

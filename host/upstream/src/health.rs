@@ -27,8 +27,8 @@ pub(crate) async fn watch(client: Client, member: Arc<Member>, health: HealthChe
     }
 }
 
-/// What is wrong with the upstream; `None` if it answers. A refusal is an answer: whether a key is right is
-/// told by requests.
+/// Fault that the health check found; `None` if the upstream answers. A refusal is an answer: requests tell whether a
+/// key is right.
 async fn problem(client: &Client, url: &str) -> Option<String> {
     let checked = timeout(MAX_CHECK_TIME, async {
         let response = client.get(url).await.map_err(|none| none.text)?;

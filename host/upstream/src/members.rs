@@ -15,21 +15,21 @@ use crate::breaker::{Breaker, Change, Outcome};
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) url: BaseUrl,
-    /// It is asked only while no other can be.
+    /// Flag: the upstream is asked only while no other can be.
     standby: bool,
-    /// What the last health check says; without checks, well.
+    /// Result of the last health check; true without checks.
     pub(crate) healthy: AtomicBool,
     /// Requests under way.
     inflight: AtomicUsize,
     breaker: Breaker,
 }
 
-/// All of them, in the order of the configuration.
+/// Upstreams of a model, in the order of the configuration.
 #[derive(Debug)]
 pub(crate) struct Members {
     members: Vec<Arc<Member>>,
     dispatch: Dispatch,
-    /// Where the search for the least busy begins, so that equals take turns.
+    /// Index at which the search for the least busy upstream begins, so that equally busy ones take turns.
     next: AtomicUsize,
     /// Requests go to those that stand by, and no other has answered since.
     on_standby: Arc<AtomicBool>,
@@ -41,9 +41,9 @@ pub(crate) struct Members {
 #[derive(Debug)]
 pub(crate) struct Place {
     member: Arc<Member>,
-    /// The breaker has been told the end.
+    /// Flag: the breaker has been told the outcome.
     told: bool,
-    /// That of all members.
+    /// Flag of all members: an upstream on standby answers.
     on_standby: Arc<AtomicBool>,
 }
 

@@ -43,14 +43,14 @@ fn address(url: &BaseUrl) -> (&str, u16) {
 
 /// End of an attempt.
 pub(crate) enum Ended<'a> {
-    /// It failed, before the answer began or within it.
+    /// The attempt failed, before the answer began or within it.
     Failed(&'a RuntimeError),
-    /// It was answered.
+    /// The attempt was answered, with the usage if the upstream reported it.
     Answered(Option<Usage>),
 }
 
 impl AttemptSpan {
-    /// The attempt has ended.
+    /// End the span with the outcome of the attempt.
     pub(crate) fn end(&self, ended: &Ended<'_>) {
         match ended {
             Ended::Failed(error) => self.0.fail(kind(error)),

@@ -21,7 +21,7 @@ impl Authorities {
         Self::of(roots.collect())
     }
 
-    /// Those of a PEM text, and no others.
+    /// Authorities of a PEM text, and no others.
     ///
     /// # Errors
     /// When it holds no certificate, or one that cannot be read.

@@ -44,8 +44,8 @@ impl fmt::Debug for ValkeyConfig {
 /// Behaviour without the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenLost {
-    /// What has a limit is refused.
+    /// Requests with a limit are refused.
     Refuse,
-    /// Each host keeps to the limits by itself.
+    /// Each host enforces the limits by itself.
     Local,
 }

@@ -19,13 +19,13 @@ pub enum ConnectError {
     /// No connection, or none with TLS.
     #[error("it cannot be reached: {0}")]
     Unreachable(#[from] std::io::Error),
-    /// It was reached and refused, such as a wrong password.
+    /// The server refused the connection, such as for a wrong password.
     #[error("it refuses: {0}")]
     Refused(#[from] redis::RedisError),
     /// No certificate is for this name.
     #[error("its name cannot stand in a certificate: {0}")]
     Name(#[from] InvalidDnsNameError),
-    /// It took too long.
+    /// The connection was not made in time.
     #[error("it did not answer within {} ms", CONNECT_TIMEOUT.as_millis())]
     Timeout,
 }
@@ -64,7 +64,7 @@ fn login(config: &ValkeyConfig) -> RedisConnectionInfo {
     login
 }
 
-/// One connection for all requests; it ends with its last handle.
+/// A multiplexed connection for all requests, which ends with its last handle.
 async fn multiplex<S>(
     login: &RedisConnectionInfo,
     stream: S,

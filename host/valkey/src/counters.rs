@@ -49,7 +49,7 @@ impl RateCounters for SharedCounters {
 }
 
 impl SharedCounters {
-    /// The counters of a ledger. Those of one name are the same on all hosts.
+    /// The counters of a ledger. Ledgers of the same name share their counters on all hosts.
     pub fn of(valkey: &Arc<Valkey>, ledger: &str) -> Self {
         Self {
             mirror: valkey.mirror(ledger),
@@ -57,8 +57,8 @@ impl SharedCounters {
         }
     }
 
-    /// Answer of the server, or of this host if it would refuse nothing that the server might grant: what it last heard
-    /// of the bucket has been refilled since, and what others took since is found when the request takes.
+    /// Verdict on a withdrawal without taking. This host grants by the last known state of the bucket, refilled since;
+    /// where it would refuse, the server is asked. What other hosts took since is found when the request takes.
     async fn peek(&self, bucket: &str, cost: u64, rate: Rate) -> Result<Verdict, CountersLost> {
         if self.valkey.stats().up {
             let here = match bucket.starts_with(UNDER_WAY) {
@@ -160,7 +160,8 @@ impl SharedCounters {
         }
     }
 
-    /// One exchange with the server for all of them. Those that can never be made are not sent, and then none is.
+    /// Take several withdrawals in one exchange with the server. Withdrawals that can never be granted are not sent,
+    /// and then none is taken.
     async fn take_together(
         &self,
         withdrawals: &[Withdrawal],
@@ -280,7 +281,7 @@ impl SharedCounters {
         verdicts
     }
 
-    /// What is left of a bucket, as far as this host knows.
+    /// Remaining amount of a bucket, or remaining places, as far as this host knows.
     fn left_here(&self, one: &Withdrawal) -> u64 {
         match is_place(one) {
             true => one
@@ -340,12 +341,12 @@ fn is_place(one: &Withdrawal) -> bool {
     one.bucket.starts_with(UNDER_WAY)
 }
 
-/// What the server tells of one of several withdrawals: times in microseconds, or places.
+/// Result of one of several withdrawals, as the server tells it: times in microseconds, or places.
 struct Drawn {
     allowed: bool,
-    /// Drawn before it, by those before it.
+    /// Amount drawn before this withdrawal, with the withdrawals before it.
     seen: u128,
-    /// Drawn after all, if all are allowed; else before any.
+    /// Amount drawn after all withdrawals, if all are allowed; else before any.
     left: u128,
 }
 

@@ -23,20 +23,20 @@ pub(crate) const MAX_AHEAD_US: i64 = 4_000_000_000_000_000;
 /// State of the server, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// It answers.
+    /// The server answers.
     pub up: bool,
-    /// Times that it was lost.
+    /// Times that the server was lost.
     pub lost: u64,
-    /// Decisions without it.
+    /// Decisions without the server.
     pub without: u64,
 }
 
 /// The server did not take part in a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// It was not asked.
+    /// The call was not sent to the server.
     Unsent,
-    /// It was asked; it may have done what it was asked for.
+    /// The call was sent and not answered; the server may have carried it out.
     Unanswered,
 }
 
@@ -44,11 +44,11 @@ pub(crate) enum Lost {
 pub struct Valkey {
     pub(crate) config: ValkeyConfig,
     pub(crate) scripts: Scripts,
-    /// This process, by a name that no other ever has.
+    /// Unique name of this process.
     pub(crate) host: String,
-    /// None while it is lost.
+    /// Connection to the server; none while the server is lost.
     connection: Mutex<Option<MultiplexedConnection>>,
-    /// Calls share it. Who tells the server of what it missed has it alone.
+    /// Lock that calls share. Bringing the server up to date after a loss takes the lock exclusively.
     telling: RwLock<()>,
     loss: Notify,
     known: AtomicBool,
@@ -64,7 +64,7 @@ impl fmt::Debug for Valkey {
 }
 
 impl Valkey {
-    /// A server, which is tried once. One that cannot be reached is lost until [`keep`](Self::keep) finds it.
+    /// Connect to a server, once. A server that cannot be reached is lost until [`keep`](Self::keep) finds it.
     pub async fn open(config: ValkeyConfig) -> Arc<Self> {
         let this = Arc::new(Self {
             config,
@@ -134,8 +134,8 @@ impl Valkey {
         self.without.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Have the server run a script. It is asked once; a server that fails is lost until it is found again, so that at
-    /// most the calls under way wait for it.
+    /// Run a script on the server, in one attempt. A server that fails is lost until it is found again, so that at most
+    /// the calls in progress wait for it.
     ///
     /// The guard is held until the caller has recorded the answer, so that nothing older is told.
     pub(crate) async fn ask<T: FromRedisValue>(
@@ -259,7 +259,7 @@ impl Valkey {
         self.mirrors().iter().any(|mirror| mirror.has_untold())
     }
 
-    /// Tell the server of this host, of what it has under way, and of what changed without the server.
+    /// Bring the server up to date: the lease of this host, its places in use, and changes made without the server.
     async fn tell(&self, connection: &mut MultiplexedConnection) -> Result<(), ConnectError> {
         self.live(connection).await?;
         for mirror in self.mirrors() {

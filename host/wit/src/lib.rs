@@ -1,7 +1,7 @@
 //! The WIT package as authors' tools need it: wraps a core module that was built for one of its worlds
 //! into a component, adds the custom sections that servers read, and writes the reference.
 //!
-//! It runs nothing and refuses to know wasmtime: what a server makes of a component is `mortise-plugin`'s.
+//! The crate runs no component and must not depend on wasmtime: `mortise-plugin` loads and calls components.
 
 mod component;
 mod compose;

@@ -10,7 +10,7 @@ use zerocopy::{Immutable, IntoBytes};
 pub struct Address(pub u64);
 
 impl Address {
-    /// Nowhere: what a kernel takes for something that is not given.
+    /// Null address, which a kernel takes for an argument that is not given.
     pub const NULL: Self = Self(0);
 }
 
@@ -18,7 +18,7 @@ impl Address {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// This program knows no GPUs.
+    /// The program was built without support for GPUs.
     #[error(
         "this binary was built without the feature `cuda`; build it with --features cuda (see \
          CONTRIBUTING.md)"
@@ -34,7 +34,7 @@ pub enum DeviceError {
         found % 1000 / 10
     )]
     OldDriver {
-        /// The CUDA version that it is for: 12040 is 12.4.
+        /// CUDA version that the driver supports: 12040 is 12.4.
         found: u32,
     },
     /// The driver knows no such GPU.
@@ -56,7 +56,7 @@ pub enum DeviceError {
     Call {
         /// Function that was called.
         call: &'static str,
-        /// Its error.
+        /// Error of the driver or the library.
         problem: String,
     },
     /// A kernel cannot be launched like this.
@@ -98,12 +98,12 @@ pub enum HalfType {
 pub struct Scalars {
     /// Factor of the product.
     pub scale: f32,
-    /// Whether it is added to what was there.
+    /// Whether the product is added to what the output held.
     pub accumulate: bool,
 }
 
 impl Scalars {
-    /// Written as it is.
+    /// Product without a scale, written and not added.
     pub const PLAIN: Self = Self {
         scale: 1.0,
         accumulate: false,
@@ -136,7 +136,7 @@ pub struct Product {
 
 /// Work that was recorded and can be done again at the cost of one launch.
 pub trait Recording: Debug + Send {
-    /// Queue it.
+    /// Queue the recorded work.
     fn replay(&self) -> Result<(), DeviceError>;
 }
 

@@ -1,9 +1,8 @@
 //! Products of rows of activations with matrices.
 //!
-//! Up to [`FEW_ROWS`] rows go through a kernel that reads every weight once. More go to cuBLASLt
-//! where the device has it, quantised matrices by way of bf16, and else through a kernel in tiles.
-//! Where there are more, activations and quantised weights are rounded to 16 bits; those of matrices
-//! in f32 are not.
+//! Up to [`FEW_ROWS`] rows go through a kernel that reads every weight once. More rows go to cuBLASLt where the device
+//! has it, quantised matrices by way of bf16, and else through a kernel in tiles. For more than [`FEW_ROWS`] rows,
+//! activations and quantised weights are rounded to 16 bits, except those of matrices in f32.
 
 use std::sync::Arc;
 

@@ -11,8 +11,7 @@ use crate::device::{Address, Device, DeviceError};
 /// Numbers of a row that share a scale in [`Format::Fp8`].
 pub const FP8_SCALED: usize = 128;
 
-/// Number format of a matrix. `kernels/weights.cuh` tells how each is read. `kernels/weights.cuh`
-/// says how each is read.
+/// Number format of a matrix. `kernels/weights.cuh` says how each is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// f32.
@@ -33,7 +32,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 7] = [
         Self::F32,
         Self::Bf16,
@@ -44,7 +43,7 @@ impl Format {
         Self::Mxfp4,
     ];
 
-    /// Number of which the columns must be a multiple.
+    /// Number that divides the columns of a matrix of the format.
     pub fn columns(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -65,7 +64,7 @@ impl Format {
         }
     }
 
-    /// Bytes of a row, its scales apart.
+    /// Bytes of a row without scales that lie apart.
     fn row_bytes(self, columns: usize) -> usize {
         match self {
             Self::F32 => 4 * columns,
@@ -220,7 +219,7 @@ impl Matrix {
         self.columns
     }
 
-    /// Bytes that it takes.
+    /// Bytes that the matrix takes on the device.
     pub fn bytes(&self) -> usize {
         self.numbers.len() + self.scales.as_ref().map_or(0, Buffer::len)
     }

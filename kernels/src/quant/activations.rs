@@ -179,7 +179,7 @@ impl GroupCells<'_> {
     /// Round the values of a group of a row.
     ///
     /// # Safety
-    /// Nobody else uses this group meanwhile.
+    /// No other thread uses this group meanwhile.
     #[allow(unsafe_code, reason = "tasks fill disjoint groups")]
     pub(crate) unsafe fn round(&self, row: usize, group: usize, values: &[f32]) {
         let place = place(self.rows, self.groups_per_row, row, group);

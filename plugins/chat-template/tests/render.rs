@@ -304,7 +304,7 @@ const KIMI: &str = "{% if thinking_effort is undefined %}{% set thinking_effort 
                 {% if thinking_effort not in ['low', 'high', 'max'] %}{{ raise_exception('no') }}{% endif %}{{ thinking_effort }}";
 const OPEN: &str = "{{ reasoning_effort if reasoning_effort is defined else 'medium' }}";
 
-/// What a request says of thinking reaches the template under the template's own names, with its own words.
+/// A request's settings of thinking reach the template under the template's own names and values.
 #[test]
 fn feature_s14_thinking_is_asked_for_in_the_templates_own_way() {
     let said = |template: &str, arguments: Value| {

@@ -5,7 +5,7 @@ use hayro_interpret::kurbo::{Point, Vec2};
 /// A glyph in its place.
 pub(crate) struct Glyph<'a> {
     pub(crate) start: Point,
-    /// To the place of the next glyph.
+    /// Vector to the place of the next glyph.
     pub(crate) advance: Vec2,
     /// Size of the font.
     pub(crate) size: f64,
@@ -16,9 +16,9 @@ pub(crate) struct Glyph<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line {
     pub(crate) text: String,
-    /// Size of the font of its first glyph.
+    /// Size of the font of the line's first glyph.
     pub(crate) size: f64,
-    /// It stands apart from the one before.
+    /// Flag of a line that stands apart from the one before.
     pub(crate) apart: bool,
 }
 
@@ -36,7 +36,7 @@ const SAME_DIRECTION: f64 = 0.9;
 /// End of the glyph before.
 struct Pen {
     at: Point,
-    /// Of length 1.
+    /// Direction of the text, of length 1.
     direction: Vec2,
     size: f64,
 }
@@ -93,7 +93,7 @@ impl Layout {
         });
     }
 
-    /// A blank, or another line, where the glyph stands apart.
+    /// Push a blank, or begin another line, where the glyph stands apart.
     fn go_on(&mut self, glyph: &Glyph<'_>, pen: &Pen, direction: Vec2) {
         let step = glyph.start - pen.at;
         let size = pen.size.max(glyph.size);

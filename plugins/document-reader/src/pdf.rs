@@ -24,25 +24,25 @@ const UNITS: f64 = 1000.0;
 /// Reason for which a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unread {
-    /// It opens with a password only.
+    /// The PDF file opens with a password only.
     #[error("the PDF file is encrypted and opens with a password only; send it without one")]
     Encrypted,
-    /// It is encrypted in another way than the standard's.
+    /// The PDF file is encrypted in another way than the standard's.
     #[error("the PDF file is encrypted in a way that is not read; send it without encryption")]
     Encryption,
-    /// It is broken.
+    /// The PDF file is broken: its pages cannot be found.
     #[error("the PDF file is broken: its pages cannot be found")]
     Broken,
-    /// It has too many pages.
+    /// The PDF file has too many pages.
     #[error("the PDF file has {0} pages; a document may have {MAX_PAGES}")]
     Pages(usize),
-    /// Its text is too long.
+    /// The text of the PDF file is too long.
     #[error("the PDF file has more text than the {MAX_TEXT_BYTES} bytes that a document may have")]
     TooLong,
-    /// There are pictures only.
+    /// The PDF file has pictures only.
     #[error("the PDF file has no text; pictures of pages are not read")]
     NoText,
-    /// Letters of its glyphs are not told.
+    /// The PDF file does not tell the letters of its glyphs.
     #[error("the PDF file does not tell which letters its glyphs are")]
     NoLetters,
 }
@@ -50,7 +50,7 @@ pub enum Unread {
 /// The text of each page of a file.
 ///
 /// # Errors
-/// When there is none to be had.
+/// When the file has no text that can be read.
 pub fn pages(file: Vec<u8>) -> Result<Vec<String>, Unread> {
     let pdf = Pdf::new(file).map_err(|error| match error {
         LoadPdfError::Decryption(DecryptionError::PasswordProtected) => Unread::Encrypted,

@@ -48,7 +48,7 @@ struct Schemas<'a> {
 }
 
 impl<'a> Schemas<'a> {
-    /// Levels of schemas below this one, which is at this depth.
+    /// Levels of schemas below a schema that is at this depth.
     fn below(&mut self, schema: &'a Value, depth: usize) -> Result<usize, GrammarError> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
@@ -85,7 +85,7 @@ impl<'a> Schemas<'a> {
         Ok(deepest)
     }
 
-    /// The same for what is within a schema of this depth; only objects are schemas.
+    /// Levels of schemas within a value of a schema at this depth; only objects are schemas.
     fn part(&mut self, part: &'a Value, depth: usize) -> Result<usize, GrammarError> {
         match part {
             Value::Object(_) => {

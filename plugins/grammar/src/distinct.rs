@@ -18,16 +18,16 @@ pub(crate) use texts::{DISTINCT, NAMES, are_free, listed};
 
 /// Tokens that may end a text.
 pub(crate) struct Quoted {
-    /// With a quote.
+    /// Tokens with a quote.
     any: Vec<u32>,
-    /// With three or more: they may hold a whole text, and the end of another.
+    /// Tokens with three quotes or more: they may hold a whole text, and the end of another.
     several: Vec<u32>,
-    /// With the ends of two values: they may hold a whole item, and the end of another.
+    /// Tokens with the ends of two values: they may hold a whole item, and the end of another.
     ends: Vec<u32>,
 }
 
 impl Quoted {
-    /// Those of a vocabulary.
+    /// Sort out the tokens of a vocabulary that may end a text.
     pub(crate) fn of(trie: &TokTrie) -> Self {
         let quotes = |token: &u32| trie.token(*token).iter().filter(|b| **b == b'"').count();
         let any: Vec<u32> = (0..trie.vocab_size() as u32)
@@ -48,7 +48,7 @@ impl Quoted {
     }
 }
 
-/// What a text has so far in its arrays of different items.
+/// State of the arrays of different items in a text that is being written.
 #[derive(Clone)]
 pub(crate) struct Distinct {
     plan: Arc<Plan>,

@@ -123,7 +123,7 @@ fn behind_list<'r, 'a>(rest: &'r [Token<'a>], open: u8, close: u8) -> &'r [Token
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
-    /// Where the last JSON value stands.
+    /// Range of the last JSON value in the text.
     json: std::ops::Range<usize>,
 }
 

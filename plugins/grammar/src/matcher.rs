@@ -16,7 +16,7 @@ pub enum Status {
     Active,
     /// The text may go on or end here.
     Accepting,
-    /// Nothing but an end-of-sequence token may follow.
+    /// Only an end-of-sequence token may follow.
     Finished,
 }
 
@@ -25,14 +25,14 @@ pub enum Status {
 pub enum Mask {
     /// A bit for each token.
     Dense(Vec<u32>),
-    /// These.
+    /// Only these tokens.
     Only(Vec<u32>),
-    /// All but these.
+    /// All tokens but these.
     AllBut(Vec<u32>),
 }
 
 impl Mask {
-    /// The smallest of the three for `allowed`, which may be longer than `tokens`.
+    /// Smallest of the three forms for `allowed`, which may be longer than `tokens`.
     fn smallest(allowed: SimpleVob, tokens: usize) -> Self {
         let mut words = Vec::from(allowed);
         words.truncate(tokens.div_ceil(32));
@@ -99,12 +99,12 @@ fn few(words: &[u32], tokens: usize, allowed: bool) -> Option<Vec<u32>> {
     Some(listed)
 }
 
-/// One sequence.
+/// Matcher of one sequence.
 pub struct Matcher {
     inner: Inner,
     environment: TokEnv,
     tokens: usize,
-    /// End-of-sequence tokens that were accepted. They are not llguidance's concern.
+    /// End-of-sequence tokens that were accepted. llguidance is not told of them.
     ended: usize,
     /// Tokens that llguidance has taken.
     taken: usize,

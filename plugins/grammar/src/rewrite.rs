@@ -34,16 +34,16 @@ const MAX_VALUES: usize = 60_000;
 pub(crate) struct Refusal {
     /// JSON pointer to the part.
     pub(crate) path: String,
-    /// What is wrong with it.
+    /// Reason for which the part cannot be rewritten.
     pub(crate) reason: String,
 }
 
-/// How a schema is rewritten.
+/// Options of rewriting a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rewrite {
-    /// It is the grammar of a whole document, beside which its matcher remembers texts.
+    /// Flag of the grammar of a whole document, beside which the matcher remembers texts.
     pub(crate) remembers: bool,
-    /// How much is kept of options that overlap.
+    /// Extent to which options that overlap are kept.
     pub(crate) ways: Ways,
 }
 

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Put into a look-alike to break it.
+/// Noncharacter that is put into a look-alike to break it.
 pub(crate) const BREAK: char = '\u{FDD0}';
 /// Precedes the stand-in of a reserved character that was in the text.
 const ESCAPE: char = '\u{FDD1}';
@@ -21,7 +21,7 @@ const STAND_IN_OFFSET: u32 = 0x10;
 /// A control token of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlToken {
-    /// Its text, such as `<|im_end|>`.
+    /// Text of the token, such as `<|im_end|>`.
     pub text: String,
     /// Marked `special` in the tokenizer file.
     pub special: bool,
@@ -166,8 +166,8 @@ impl LookAlikes {
 pub(crate) enum Scope {
     /// All control tokens, and the marks of reasoning.
     All,
-    /// Those marked `special`. For what the assistant said: templates split its text at tokens
-    /// such as `</think>`.
+    /// Control tokens marked `special`. For text of the assistant, which templates split at tokens such as
+    /// `</think>`.
     SpecialOnly,
 }
 

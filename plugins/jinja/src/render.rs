@@ -14,7 +14,7 @@ use crate::{environment, probe};
 
 /// Bytes of an error that reach the caller.
 const MAX_ERROR_BYTES: usize = 1_024;
-/// Used for models that come without a template.
+/// Template of models that come without one.
 const CHATML: &str = include_str!("chatml.jinja");
 /// Arguments that `chat_template_kwargs` may not replace.
 const RESERVED: [&str; 6] = [
@@ -42,7 +42,7 @@ pub enum RenderError {
     /// caller's to mend.
     #[error("{0}")]
     Conversation(String),
-    /// The template itself is: it names what there is not. Another conversation may miss the place.
+    /// The template names something that there is not. Another conversation may miss the place.
     #[error("{0}")]
     Template(String),
     /// With this conversation the template does not come to an end within a bounded number of steps.
@@ -119,7 +119,7 @@ impl Renderer {
         Self::bounded(settings, model, environment::MAX_STEPS)
     }
 
-    /// The same for renderings of at most `steps` instructions.
+    /// Compile the template as [`Self::new`] does, for renderings of at most `steps` instructions.
     pub fn bounded(settings: &str, model: Model, steps: u64) -> Result<Self, RenderError> {
         let settings: Settings = serde_json::from_str(settings).map_err(|error| {
             RenderError::Conversation(format!("settings of the chat template: {error}"))

@@ -16,7 +16,7 @@ const THINK: (&str, &str) = ("<think>", "</think>");
 pub struct Style {
     /// Format of tool calls.
     pub format: Format,
-    /// Why it is that format.
+    /// Reason for which that format was chosen.
     pub reason: Reason,
     /// Answers may begin with a block of reasoning.
     pub reasons: bool,
@@ -30,18 +30,18 @@ pub struct Style {
     pub refused: Option<String>,
 }
 
-/// Why a format was chosen.
+/// Reason for which a format was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// The operator names it.
+    /// The operator's settings name the format.
     Settings,
-    /// The model's files describe it in a response template.
+    /// The model's files describe the format in a response template.
     Response,
-    /// The model's files tell of it.
+    /// The model's files have a sign of the format.
     Files(Sign),
-    /// The model's chat template writes it, and nobody has listed it.
+    /// The model's chat template writes the format, and no list has it.
     Derived,
-    /// Nothing tells of any, and most models can write this one if they are shown it.
+    /// No file tells of a format, and most models can write this one if they are shown it.
     Nothing,
 }
 
@@ -122,8 +122,8 @@ impl Style {
         }
     }
 
-    /// The same for a model whose files have a response template, which tells better than marks where the settings leave
-    /// both the format and reasoning open.
+    /// Formats as [`Self::new`] finds them; where the settings leave both the format and reasoning open, by the
+    /// response template of the model's files, which tells better than marks.
     pub fn of_files(settings: &Settings, model: Model, template: Option<&str>) -> Self {
         let style = Self::new(settings, model);
         let open = matches!(settings.format, FormatSetting::Auto)

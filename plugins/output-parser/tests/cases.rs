@@ -98,7 +98,7 @@ fn arguments_come_when_they_are_whole() {
     assert!(session.close().is_empty());
 }
 
-/// Whatever nesting, no call ends with arguments that a reader of JSON refuses.
+/// Arguments of a call that ends are JSON that every reader takes, however deep they nest; deeper ones stay content.
 #[test]
 fn arguments_that_nest_too_deep_stay_content() {
     for depth in [10, 60, 62, 63, 64, 65, 100, 101, 127, 128, 1000] {
@@ -120,7 +120,7 @@ fn arguments_that_nest_too_deep_stay_content() {
     }
 }
 
-/// Where a grammar holds the text to JSON.
+/// Arguments of a forced call, which a grammar holds to JSON, are passed on as they come.
 #[test]
 fn arguments_of_forced_calls_stream_as_they_come() {
     let mut session = session("hermes", "time", true, false);

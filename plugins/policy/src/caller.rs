@@ -23,18 +23,18 @@ pub(crate) struct Caller {
     pub(crate) subject: String,
     pub(crate) tenant: Option<String>,
     pub(crate) limits: Limits,
-    /// Distinguishes its buckets: `key.ID`, `token.ID` or `anonymous.ADDRESS`.
+    /// Name that distinguishes the caller's buckets: `key.ID`, `token.ID` or `anonymous.ADDRESS`.
     pub(crate) account: String,
 }
 
 /// Facts of the host about the caller.
 #[derive(Deserialize, Default)]
 struct Identity {
-    /// It is known.
+    /// Caller that the host recognised.
     caller: Option<Known>,
-    /// Its credential is known, or of a known kind, and is not good.
+    /// Refusal of a credential that is known, or of a known kind, and is not good.
     refused: Option<Refused>,
-    /// The host knows callers, so one without a credential is not served unless the settings say so.
+    /// Flag: the host knows callers, so one without a credential is not served unless the settings say so.
     #[serde(default)]
     closed: bool,
 }
@@ -42,7 +42,7 @@ struct Identity {
 #[derive(Deserialize)]
 struct Known {
     id: String,
-    /// `key` or `token`.
+    /// Kind of the credential: `key` or `token`.
     kind: String,
     tenant: Option<String>,
     #[serde(default)]
@@ -178,7 +178,7 @@ fn credential(headers: &[(String, String)]) -> Option<&str> {
         .or_else(|| value("api-key"))
 }
 
-/// Every key is visited and every byte compared, so the time tells nothing about the keys.
+/// Find the key of a credential. All keys and bytes are compared, so that the time tells nothing about the keys.
 fn find_key<'a>(keys: &'a [Key], host: &impl Host, credential: &str) -> Option<&'a Key> {
     if credential.len() > MAX_CREDENTIAL_BYTES {
         return None;

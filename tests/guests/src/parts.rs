@@ -1,4 +1,4 @@
-//! What either part of a composed plugin can be told to do.
+//! Commands that either part of a composed plugin can be given.
 
 use std::hint::black_box;
 

@@ -95,7 +95,7 @@ fn c2_large_schemas_leave_no_memory_behind() {
     });
 }
 
-/// Everything that constrains an answer, by the name of its field.
+/// Fields of a request that constrain an answer, by name.
 fn constraints() -> Vec<(&'static str, Value)> {
     let one = |field: &'static str, value: Value| (field, json!({field: value}));
     let nested = |field: &'static str, value: Value| {
@@ -117,7 +117,7 @@ fn constraints() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What forces a call, and leaves no room for content of any form.
+/// Fields of a request that force a tool call, and leave no room for content of any form.
 fn forced_calls() -> Vec<(&'static str, Value)> {
     let function = json!({"name": "f"});
     let named = json!({"type": "function", "function": function});

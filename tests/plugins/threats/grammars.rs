@@ -18,7 +18,7 @@ pub(super) fn patient() -> Target {
     unhurried(Target::computing("patient"))
 }
 
-/// The same request to that model.
+/// Copy of a request for the patient model.
 pub(super) fn patiently(body: &Value) -> Value {
     with(body.clone(), "model", json!("patient"))
 }

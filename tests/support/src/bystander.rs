@@ -35,14 +35,14 @@ pub const SLOWEST: Duration = Duration::from_secs(10);
 pub const HEALTHY: Duration = Duration::from_secs(1);
 /// Memory that may be left behind by an attack, in MiB.
 pub const MEMORY_LEFT: u64 = 64;
-/// How long after an attack the memory must have come back.
+/// Time after an attack within which the memory must have come back.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(60);
-/// Between two short completions, and between two probes.
+/// Pause between two short completions, and between two probes.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Short completions of a quiet run.
 const QUIET_ROUNDS: usize = 20;
 
-/// Who sends well-behaved requests, and to what.
+/// Caller of well-behaved requests: the model that is asked, and the caller's key.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
     pub model: &'a str,
@@ -74,7 +74,7 @@ impl Caller<'_> {
 /// An attack, and what is expected of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
-    /// Its id in the threat list.
+    /// Id of the attack in the threat list.
     pub id: &'a str,
     pub what: &'a str,
     pub expected: Expected<'a>,
@@ -84,14 +84,14 @@ pub struct Case<'a> {
     pub peak_mib: u64,
 }
 
-/// What each answer to the attacker must be.
+/// Expected outcome of each request of the attacker.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected<'a> {
-    /// 200.
+    /// Status 200.
     Answer,
     /// An error with this status and code.
     Refusal(u16, &'a str),
-    /// 200, or one of these errors.
+    /// Status 200, or one of these errors.
     Either(&'a [(u16, &'a str)]),
     /// The attack says itself what it expects.
     Anything,
@@ -114,16 +114,16 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What the bystander measured during an attack, or in a quiet run.
+/// Measurements of the bystander during an attack, or in a quiet run.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
-    /// How long each short completion took.
+    /// Latency of each short completion.
     pub short: Vec<Duration>,
-    /// How long each probe of `/health` took.
+    /// Latency of each probe of `/health`.
     pub health: Vec<Duration>,
     /// Resident memory before and after, in MiB.
     pub memory: (u64, u64),
-    /// The most in between, where the system tells.
+    /// Peak of the resident memory in between, where the system tells.
     pub peak: Option<u64>,
 }
 
@@ -202,7 +202,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// What one thread of the bystander saw.
+/// Times, answers and faults that one thread of the bystander saw.
 #[derive(Default)]
 struct Seen {
     times: Vec<Duration>,
@@ -320,7 +320,7 @@ impl<'a> Bystander<'a> {
         (figures, result, violations)
     }
 
-    /// V1.
+    /// Check V1.
     fn check_soundness(&mut self) -> Option<String> {
         if self.server.has_ended() {
             return Some("V1: the server has ended".to_owned());
@@ -335,7 +335,7 @@ impl<'a> Bystander<'a> {
         bad.map(|line| format!("V1: {line}"))
     }
 
-    /// V5.
+    /// Check V5.
     fn check_memory(&self, case: &Case<'_>, figures: &mut Figures) -> Vec<String> {
         let before = figures.memory.0;
         let mut violations = Vec::new();
@@ -358,7 +358,7 @@ impl<'a> Bystander<'a> {
         violations
     }
 
-    /// V7: in the bystander's answers V3 would have seen it.
+    /// Check V7: in the bystander's answers V3 would have seen it.
     fn check_traces(&self, case: &Case<'_>) -> Vec<String> {
         let Some(canary) = case.canary else {
             return Vec::new();
@@ -377,7 +377,7 @@ impl<'a> Bystander<'a> {
     }
 }
 
-/// V2.
+/// Check V2.
 fn check_answers(case: &Case<'_>, responses: &[Response]) -> Vec<String> {
     let mut violations = Vec::new();
     for response in responses {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where all plugins in Rust are built: what they depend on is the same.
+/// Target folder of all plugins in Rust: their dependencies are the same.
 pub fn target() -> PathBuf {
     root().join("target/guests")
 }

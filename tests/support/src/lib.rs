@@ -63,7 +63,7 @@ impl Server {
         Self::launch(serve(arguments), None)
     }
 
-    /// The same of another program than the one that cargo built.
+    /// Start another program than the one that cargo built, with these arguments, and wait until it listens.
     pub fn of(program: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(["serve", "--port", "0"]).args(arguments);

@@ -11,7 +11,7 @@ use super::kept;
 /// Control tokens, from id 256 on.
 pub const CONTROL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 
-/// It names `<think>`, so that the output parser looks for reasoning.
+/// Chat template. `<think>` is named in it, so that the output parser looks for reasoning.
 const TEMPLATE: &str = "\
 {#- An answer may begin with a <think> block. -#}{%- if tools %}<|im_start|>system\n# Tools\n<tools>\
 {%- for tool in tools %}\n{{ tool | tojson }}{%- endfor %}\n</tools>\n\
@@ -34,7 +34,7 @@ pub fn byte_level() -> PathBuf {
     folder
 }
 
-/// Written aside and renamed, since others may read or write it at the same time.
+/// Write a file aside and rename it, since others may read or write it at the same time.
 fn write(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
     if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {

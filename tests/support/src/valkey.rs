@@ -22,7 +22,7 @@ impl Valkey {
         Self::start_with(&[])
     }
 
-    /// The same with further arguments.
+    /// Start a server with further arguments, if Debian's package is installed.
     pub fn start_with(arguments: &[&str]) -> Option<Self> {
         if !crate::have(&[PROGRAM]) {
             return None;
@@ -39,12 +39,12 @@ impl Valkey {
         Some(this)
     }
 
-    /// Its address.
+    /// Address of the server.
     pub fn url(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// Its folder.
+    /// Folder of the server.
     pub fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
@@ -60,20 +60,20 @@ impl Valkey {
         });
     }
 
-    /// Kill it; its memory is lost.
+    /// Kill the server; its memory is lost.
     pub fn kill(&mut self) {
         self.child.kill().expect("kill the Valkey server");
         self.child.wait().expect("the Valkey server ends");
     }
 
-    /// Start it again, empty.
+    /// Start the server again, empty.
     pub fn restart(&mut self) {
         let folder = self.folder.path().to_owned();
         self.child = launch(&self.arguments, folder);
         self.wait();
     }
 
-    /// Have it answer nothing, until [`resume`](Self::resume).
+    /// Have the server answer nothing, until [`resume`](Self::resume).
     pub fn pause(&self) {
         self.signal("STOP");
         let stat = format!("/proc/{}/stat", self.child.id());
@@ -89,7 +89,7 @@ impl Valkey {
         });
     }
 
-    /// Have it answer again.
+    /// Have the server answer again.
     pub fn resume(&self) {
         self.signal("CONT");
     }

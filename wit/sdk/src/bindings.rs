@@ -9,7 +9,7 @@
 )]
 #![allow(unreachable_pub, reason = "generated for any place in a crate")]
 
-/// Everything that some kind is granted.
+/// Imports that plugins of some kind are granted.
 pub mod imports {
     wit_bindgen::generate!({
         path: "wit",
@@ -220,8 +220,8 @@ pub mod retriever {
     });
 }
 
-/// What an outer plugin calls of the inner one that it is put around. The types are those of the exports, so that what
-/// one was asked and what the other answers can be passed on.
+/// Imports of an outer plugin: the functions of the inner plugin that it is put around. The types are those of the
+/// exports, so that questions to the outer plugin and answers of the inner one can be passed on.
 ///
 /// A feature of its own: tools that make components keep an import whose resource the component exports, used or not.
 #[cfg(feature = "inner")]

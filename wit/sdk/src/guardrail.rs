@@ -20,13 +20,13 @@ pub trait Guardrail: Sized + 'static {
     /// The operator's table of the configuration; [`NoSettings`](crate::NoSettings) if there is none.
     type Settings: DeserializeOwned;
 
-    /// Called once on each instance, first.
+    /// Prepare an instance; called once on each instance, before all else.
     ///
     /// # Errors
     /// Settings that make no sense: the server then does not take the plugin.
     fn prepare(settings: Self::Settings) -> Result<Self, Fault>;
 
-    /// What it looks at. Of the rest it is told nothing.
+    /// Parts of a request that the guardrail looks at; it is told of no others. Text for the user unless overridden.
     fn traits(&self) -> Traits {
         Traits::content()
     }
@@ -68,7 +68,7 @@ pub trait Session {
 }
 
 impl Traits {
-    /// Looks at text for the user only.
+    /// Traits of a guardrail that looks at text for the user only.
     pub const fn content() -> Self {
         Self {
             input: false,
@@ -80,7 +80,7 @@ impl Traits {
 }
 
 impl Verdict {
-    /// Refuse, with a code for logs and metrics (small letters, digits, `_`) and a text for the caller.
+    /// Verdict that refuses, with a code for logs and metrics (small letters, digits, `_`) and a text for the caller.
     pub fn refuse(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Refuse(Refusal {
             code: code.into(),

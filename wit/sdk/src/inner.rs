@@ -12,18 +12,18 @@ use crate::policy::{Decision, Facts, Usage};
 pub struct Template(());
 
 impl Template {
-    /// Prepare it. Call this once, in your own `prepare`.
+    /// Prepare the inner plugin. Call this once, in your own `prepare`.
     ///
     /// # Errors
-    /// Those of its `prepare`: its settings, below the key `inner`, make no sense, or the model does not suit it.
+    /// Faults of its `prepare`: the settings below the key `inner` make no sense, or the model does not suit it.
     pub fn prepare() -> Result<Self, Fault> {
         wit::lifecycle::prepare().map(|()| Self(()))
     }
 
-    /// Render a conversation as it does.
+    /// Render a conversation by the inner template.
     ///
     /// # Errors
-    /// Those of the inner template.
+    /// Faults of the inner template.
     pub fn render(&self, input: &Input) -> Result<Output, Fault> {
         wit::chat_template::render(input)
     }
@@ -34,24 +34,24 @@ impl Template {
 pub struct Parser(());
 
 impl Parser {
-    /// Prepare it. Call this once, in your own `prepare`.
+    /// Prepare the inner plugin. Call this once, in your own `prepare`.
     ///
     /// # Errors
-    /// Those of its `prepare`: its settings, below the key `inner`, make no sense, or it does not read the format of the
-    /// model.
+    /// Faults of its `prepare`: the settings below the key `inner` make no sense, or the parser does not read the
+    /// format of the model.
     pub fn prepare() -> Result<Self, Fault> {
         wit::lifecycle::prepare().map(|()| Self(()))
     }
 
-    /// True if its format is written with special tokens. Pass this on where you pass text on.
+    /// True if the format of the inner parser has special tokens. Pass this on where you pass text on.
     pub fn keep_special_tokens(&self) -> bool {
         wit::output_parser::describe().keep_special_tokens
     }
 
-    /// The grammar that it wants the output to follow.
+    /// Grammar that the inner parser wants the output to follow.
     ///
     /// # Errors
-    /// Those of the inner parser.
+    /// Faults of the inner parser.
     pub fn constraint(
         &self,
         setup: &Setup,
@@ -60,10 +60,10 @@ impl Parser {
         wit::output_parser::constraint(setup, wanted)
     }
 
-    /// Begin to read one answer as it does; none if nothing in it could need parsing.
+    /// Begin to read one answer by the inner parser; none if nothing in the answer could need parsing.
     ///
     /// # Errors
-    /// Those of the inner parser.
+    /// Faults of the inner parser.
     pub fn open(&self, setup: &Setup) -> Result<Option<ParserSession>, Fault> {
         Ok(wit::output_parser::open(setup)?.map(ParserSession))
     }
@@ -88,26 +88,26 @@ impl Session for ParserSession {
 pub struct Policy(());
 
 impl Policy {
-    /// Prepare it. Call this once, in your own `prepare`.
+    /// Prepare the inner plugin. Call this once, in your own `prepare`.
     ///
     /// # Errors
-    /// Those of its `prepare`: its settings, below the key `inner`, make no sense.
+    /// Faults of its `prepare`: the settings below the key `inner` make no sense.
     pub fn prepare() -> Result<Self, Fault> {
         wit::lifecycle::prepare().map(|()| Self(()))
     }
 
-    /// Decide as it does.
+    /// Decide by the inner policy.
     ///
     /// # Errors
-    /// Those of the inner policy.
+    /// Faults of the inner policy.
     pub fn authorize(&self, facts: &Facts) -> Result<Decision, Fault> {
         wit::policy::authorize(facts)
     }
 
-    /// Let it learn what a request used. Its lease must be the one that it gave.
+    /// Let the inner policy learn what a request used. The lease must be the one that the inner policy gave.
     ///
     /// # Errors
-    /// Those of the inner policy.
+    /// Faults of the inner policy.
     pub fn account(&self, usage: &Usage) -> Result<(), Fault> {
         wit::policy::account(usage)
     }

@@ -6,13 +6,13 @@ const MAX_DEPTH: usize = 64;
 /// Effect of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It belongs to the value, which goes on.
+    /// The character belongs to the value, and the value goes on.
     More,
-    /// It belongs to the value and ends it.
+    /// The character belongs to the value and ends it.
     Last,
-    /// The value, a number, ended before it.
+    /// The value, a number, ended before the character.
     Past,
-    /// No JSON value has it here.
+    /// No JSON value has the character at this place.
     Wrong,
 }
 
@@ -64,7 +64,7 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// Before the first character.
+    /// Scanner before the first character.
     pub fn new() -> Self {
         Self::default()
     }

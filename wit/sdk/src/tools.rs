@@ -11,9 +11,9 @@ pub const MAX_TOOL_NAME_BYTES: usize = 256;
 /// A tool that may be called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// Its name: 1 to [`MAX_TOOL_NAME_BYTES`] bytes without control characters.
+    /// Name of the tool: 1 to [`MAX_TOOL_NAME_BYTES`] bytes without control characters.
     pub name: String,
-    /// JSON Schema of its arguments, an object; null if the request gave none.
+    /// JSON Schema of the tool's arguments, an object; null if the request gave none.
     pub parameters: Value,
 }
 
@@ -59,7 +59,7 @@ impl Tools {
         })
     }
 
-    /// Whether nothing may be called.
+    /// Whether no tool may be called.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
@@ -79,7 +79,7 @@ impl Tools {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
-    /// All of them, as declared.
+    /// Iterate over the tools, in the order of their declarations.
     pub fn iter(&self) -> std::slice::Iter<'_, Tool> {
         self.tools.iter()
     }
@@ -258,7 +258,7 @@ fn type_of(value: &Value) -> &'static str {
 pub struct Arguments(Map<String, Value>);
 
 impl Arguments {
-    /// Add one. `None` if it is there already: no model means that.
+    /// Add an argument. `None` if one of that name is there already: no model means that.
     pub fn add(&mut self, key: String, value: Value) -> Option<()> {
         if self.0.contains_key(&key) {
             return None;
@@ -267,7 +267,7 @@ impl Arguments {
         Some(())
     }
 
-    /// As JSON text.
+    /// Arguments as JSON text.
     pub fn to_json(&self) -> String {
         serde_json::to_string(&self.0).unwrap_or_default()
     }

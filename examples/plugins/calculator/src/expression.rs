@@ -163,7 +163,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What stands in parentheses, after the first.
+    /// Rest of an expression in parentheses.
     fn closed(&mut self) -> Result<f64, String> {
         let value = self.nested(Self::sum)?;
         match self.take(&[')']) {

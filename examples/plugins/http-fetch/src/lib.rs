@@ -25,7 +25,7 @@ const MAX_HOPS: usize = 5;
 /// The settings, which are also the whole plugin.
 #[derive(Deserialize)]
 struct HttpFetch {
-    /// What the model is told about the sites.
+    /// Description of the sites for the model.
     #[serde(default)]
     sites: String,
     /// Characters of a page that the model is shown.
@@ -108,7 +108,7 @@ fn ask(url: &str) -> Result<outbound_http::Response, Failure> {
 }
 
 impl HttpFetch {
-    /// What the model is shown of an answer.
+    /// Part of a response that the model is shown.
     fn page(
         &self,
         url: &str,

@@ -32,7 +32,7 @@ pub(super) struct MessageCall {
 /// Part of the model's thinking that the answer shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ThinkingShape {
-    /// Nothing: the caller did not ask for thinking.
+    /// No part: the caller did not ask for thinking.
     #[default]
     None,
     /// Blocks without their text.
@@ -95,7 +95,7 @@ struct Thinking {
 }
 
 words! {
-    /// Whether the model thinks before it answers.
+    /// Mode of the model's thinking before the answer.
     ThinkingKind {
         Enabled = "enabled",
         Disabled = "disabled",

@@ -9,7 +9,7 @@ use crate::limits::MAX_CUSTOM_ID;
 /// A line that can be sent to its route.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LineRequest {
-    /// Name that the caller gave it.
+    /// Name that the caller gave the line.
     pub(super) custom_id: String,
     /// Body of the request.
     pub(super) body: Map<String, Value>,
@@ -26,9 +26,9 @@ pub(super) struct Wrong {
 /// A line that cannot be taken.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// It is wrong.
+    /// The line is wrong.
     Wrong(Wrong),
-    /// Others have the memory that it takes; later there is room again.
+    /// Other requests hold the memory that the line needs; a later try may find room.
     Busy,
 }
 
@@ -48,7 +48,7 @@ impl Wrong {
         }
     }
 
-    /// As an entry of `errors.data`; `line` counts from 1.
+    /// The failure as an entry of `errors.data`; `line` counts from 1.
     pub(super) fn entry(&self, line: Option<u64>) -> Value {
         json!({"code": self.code, "line": line, "message": self.message, "param": self.param})
     }

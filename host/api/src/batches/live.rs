@@ -9,7 +9,7 @@ use mortise_store::Key;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Headers of a request that say nothing of those that a batch makes.
+/// Headers of a request to make a batch that are not passed on to the requests of its lines.
 const OWN: [&str; 14] = [
     "accept",
     "accept-encoding",
@@ -29,13 +29,13 @@ const OWN: [&str; 14] = [
 
 type All = Arc<Mutex<HashMap<Key, Arc<Live>>>>;
 
-/// All of them.
+/// Batches in progress, by their keys.
 #[derive(Default)]
 pub(super) struct LiveBatches(All);
 
-/// One of them.
+/// A batch in progress.
 pub(super) struct Live {
-    /// Caller who made it.
+    /// Caller who made the batch.
     subject: String,
     /// Headers by which policies know the caller; none after a restart, since keys are not stored.
     credentials: Mutex<Option<(HeaderMap, IpAddr)>>,
@@ -50,7 +50,7 @@ struct Shown {
     ended: bool,
 }
 
-/// Work on a batch, which ends when it is dropped.
+/// Handle of a batch in progress. Dropping the handle ends the entry.
 pub(super) struct Registered {
     all: All,
     key: Key,
@@ -109,7 +109,7 @@ pub(super) fn credentials(headers: &HeaderMap) -> HeaderMap {
 }
 
 impl Live {
-    /// The caller who made the batch asks something again, so that policies can know it again.
+    /// Renew the credentials of a batch from a later request of the caller who made it.
     pub(super) fn renew(&self, subject: &str, headers: &HeaderMap, peer: IpAddr) {
         if subject == self.subject {
             let mut known = self.lock();

@@ -35,10 +35,10 @@ pub(super) struct Work {
     asker: Arc<Asker>,
     lines: Lines,
     done: Done,
-    /// Lines to be sent again, by their place and the byte at which they begin.
+    /// Lines to be sent again: the place of each, and the byte at which it begins.
     again: VecDeque<(u64, u64)>,
     sent: FuturesUnordered<BoxFuture<'static, Sent>>,
-    /// Nothing is sent until then.
+    /// Time before which no line is sent, after a line was put off.
     pause: Instant,
     /// All lines have been read.
     read: bool,
@@ -108,7 +108,7 @@ impl Work {
         }
     }
 
-    /// All lines that there were have been answered.
+    /// End of a batch after its last line: completed, or failed if lines of the input file are gone.
     fn complete(&self, job: &Job) -> Result<End, Halted> {
         if self.lines.places == job.batch.count("total") {
             return Ok(End::Completed);
@@ -151,7 +151,7 @@ impl Work {
         Ok(None)
     }
 
-    /// Store what came of lines; `Some` if the batch fails by it.
+    /// Store the results of lines; `Some` if the batch fails by one of them.
     async fn store(&mut self, job: &mut Job, came: Vec<Sent>) -> Result<Option<End>, Halted> {
         let (mut answers, mut errors) = (Vec::new(), Vec::new());
         for Sent { place, at, came } in came {
@@ -174,7 +174,7 @@ impl Work {
         self.write(job, answers, errors).await
     }
 
-    /// Write lines of the files of a batch, and that they are done.
+    /// Write lines to the output files of a batch, and record the lines as done.
     async fn write(
         &mut self,
         job: &mut Job,

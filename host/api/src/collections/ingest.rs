@@ -27,13 +27,13 @@ use crate::problem::problem_of;
 use crate::state::ApiState;
 use crate::stored::value_of;
 
-/// End of an ingest that did not come to its own.
+/// End of an ingest that did not complete.
 pub(super) enum End {
     /// The document cannot be taken; the code and the message for its owner.
     Failed(&'static str, String),
-    /// It goes on after the next start, or its record is gone.
+    /// The ingest goes on after the next start, or its record is gone.
     Halted,
-    /// It goes on when the store takes something again.
+    /// The ingest goes on when the store accepts writes again.
     Waiting(StoreError),
 }
 
@@ -110,7 +110,7 @@ pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: P
     });
 }
 
-/// The work on a document, once it is its turn.
+/// Ingest a document, when its turn has come.
 async fn in_turn(
     collections: &Collections,
     member: &mut Member,
@@ -122,7 +122,7 @@ async fn in_turn(
     steps(collections, member, principal).await
 }
 
-/// True if little memory and time are enough for a document.
+/// True if the ingest of a document takes little memory and time.
 async fn is_small(state: &ApiState, member: &Member) -> Result<bool, End> {
     let file = state.store.get(key_of(&member.key.owner, &member.file()));
     let bytes = file.await?.map(|file| value_of(&file)["bytes"].as_u64());
@@ -191,8 +191,8 @@ async fn content(state: &ApiState, member: &Member) -> Result<Vec<u8>, End> {
     Ok(bytes)
 }
 
-/// Chunks that are stored already, if they are those of these places: another retriever divides otherwise, and then what
-/// is stored is removed.
+/// Stored chunks, if their places are the first of `spans`. Otherwise another retriever has divided the document, and
+/// its stored chunks are removed.
 async fn go_on(
     state: &ApiState,
     member: &mut Member,
@@ -307,7 +307,7 @@ async fn apart<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(failed)?
 }
 
-/// Tokens of pieces of text, as a model counts them.
+/// Function that counts the tokens of a text by the tokenizer of a model.
 fn counting(model: &ServedModel) -> Result<impl Fn(&str) -> usize, End> {
     let embedder = model
         .loaded
@@ -342,7 +342,8 @@ fn divide(text: &str, model: &ServedModel, chunking: Chunking) -> Result<Vec<Spa
     Ok(mortise_retrieval::chunks(text, chunking, counting(model)?))
 }
 
-/// The chunks of a retriever without the white space around them. Those with more tokens than the model takes are divided.
+/// Chunks of a retriever without the white space around them. Chunks with more tokens than the model takes are
+/// divided.
 fn fitting(
     text: &str,
     spans: Vec<Span>,

@@ -25,16 +25,16 @@ pub(crate) struct Collection {
     pub(crate) object: Value,
     /// Public name of the model that makes its vectors.
     pub(crate) model: String,
-    /// True if the model's instructions for documents and for questions are used. Those that were made before there were
-    /// any are searched without.
+    /// True if the model's instructions for documents and for questions are used. Collections that are older than the
+    /// instructions are searched without them.
     pub(crate) prompted: bool,
-    /// Number of its vectors: each time that they are made anew they have another.
+    /// Generation of the vectors: a number that is another one each time that the vectors are made anew.
     pub(super) generation: u32,
     /// Vectors that are being made.
     pub(crate) next: Option<Next>,
     /// Numbers of vectors that are to be removed.
     pub(super) gone: Vec<u32>,
-    /// Body of its record as it was read.
+    /// Body of the collection's record as it was read.
     read: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Next {
     /// Public name of the model.
     pub(super) model: String,
     pub(super) generation: u32,
-    /// Caller for whom they are made.
+    /// Caller for whom the vectors are made.
     subject: String,
     tenant: Option<String>,
 }
@@ -106,7 +106,7 @@ impl Collection {
         }
     }
 
-    /// A change that fails unless the collection is as it was read, and changes nothing.
+    /// Precondition of a commit: fails unless the stored collection is as it was read.
     pub(crate) fn unchanged(&self) -> Change {
         Change::Replace {
             record: self.record_of(self.read.clone()),
@@ -119,7 +119,7 @@ impl Collection {
         space(&self.key, self.generation)
     }
 
-    /// Keys under which documents of it may be.
+    /// Keys under which documents of the collection may be.
     pub(super) fn spaces(&self) -> Vec<Key> {
         let next = self.next.iter().map(|next| next.generation);
         let all = next.chain(self.gone.iter().copied());
@@ -169,7 +169,7 @@ impl Collection {
         &self.key.id
     }
 
-    /// Name of its own retriever.
+    /// Name of the collection's own retriever.
     pub(crate) fn retriever(&self) -> Option<&str> {
         self.object["retriever"].as_str()
     }
@@ -187,10 +187,10 @@ struct Inner {
     /// True if the model's instruction for documents is used.
     #[serde(default)]
     prompted: bool,
-    /// Name of the retriever of its collection when it was attached, if that had one of its own.
+    /// Name of the collection's own retriever, if it had one when the document was attached.
     #[serde(default)]
     retriever: Option<String>,
-    /// The attempt of the document whose chunks it has with other vectors.
+    /// In a copy: the `attempt` of the document whose chunks the copy has with other vectors.
     #[serde(default)]
     copied: Option<String>,
 }
@@ -246,7 +246,7 @@ impl Member {
         }
     }
 
-    /// The same document for other vectors of its collection, without chunks yet.
+    /// Copy of the document for other vectors of its collection, without chunks yet.
     pub(super) fn copy(&self, collection: &Key, next: &Next) -> Self {
         let mut copy = self.clone();
         copy.key = member_key(&space(collection, next.generation), &self.file());
@@ -264,7 +264,7 @@ impl Member {
         copy
     }
 
-    /// True if it is a copy of another.
+    /// True if the document is a copy of `other`.
     pub(super) fn is_copy_of(&self, other: &Self) -> bool {
         self.inner.copied.as_ref() == Some(&other.inner.attempt)
     }
@@ -296,7 +296,7 @@ impl Member {
         })
     }
 
-    /// True if a record is this one, and not of the same file attached anew.
+    /// True if `other` is the same attachment of the file, and not a later one.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.inner.attempt == other.inner.attempt
     }
@@ -319,7 +319,7 @@ impl Member {
         &self.inner.model
     }
 
-    /// Name of the retriever that divides it, if its collection has one of its own.
+    /// Name of the retriever that divides the document, if the collection has its own.
     pub(super) fn retriever(&self) -> Option<&str> {
         self.inner.retriever.as_deref()
     }
@@ -335,7 +335,7 @@ impl Member {
         Key::new(&self.key.owner, Kind::VectorStore, id)
     }
 
-    /// Caller for whom it is ingested.
+    /// Caller for whom the document is ingested.
     pub(crate) fn principal(&self) -> Principal {
         Principal {
             subject: self.inner.subject.clone(),
@@ -393,14 +393,14 @@ pub(super) fn space(collection: &Key, generation: u32) -> Key {
     }
 }
 
-/// A collection as it is now, if it is there.
+/// Read a collection from the store, if it is there.
 pub(super) async fn load(state: &ApiState, key: &Key) -> Result<Option<Collection>, StoreError> {
     let record = state.store.get(key.clone()).await?;
     Ok(record.as_ref().and_then(Collection::of))
 }
 
-/// Change a collection as it is now, unless `wanted` declines. `None` if it does, or the collection is not there. A conflict where another
-/// server makes its vectors anew.
+/// Change a collection in the store, unless `wanted` declines. `None` if `wanted` declines, or the collection is not
+/// there. A conflict where another server makes the vectors of the collection anew.
 pub(crate) async fn change<T>(
     state: &ApiState,
     key: &Key,

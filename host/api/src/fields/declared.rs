@@ -24,7 +24,7 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// No fields yet. Those that nothing reads are refused, or left out, as configured.
+    /// No fields yet. Fields that no type reads are refused, or left out, as `mode` has it.
     pub(crate) fn new(mode: Unsupported) -> Self {
         Self {
             mode,
@@ -34,13 +34,13 @@ impl Fields {
         }
     }
 
-    /// The same where some fields inside of others need not be understood. Comes before the groups.
+    /// Set which nested fields need not be understood. Must be called before groups of fields are added.
     pub(crate) fn tolerating(mut self, tolerated: Tolerated) -> Self {
         self.tolerated = tolerated;
         self
     }
 
-    /// The same with the fields that a type reads.
+    /// Add the fields that a type reads.
     pub(crate) fn with<T: DeserializeOwned>(mut self) -> Self {
         let schema = Schema {
             look: look::<T>,
@@ -62,7 +62,7 @@ impl Fields {
         self
     }
 
-    /// The same with fields that cannot be honoured, each with the reason.
+    /// Add fields that cannot be honoured, each with the reason.
     pub(crate) fn refusing(mut self, refused: &[(&str, &str)]) -> Self {
         for (name, why) in refused {
             let schema = match self.mode {
@@ -76,8 +76,7 @@ impl Fields {
         self
     }
 
-    /// The same where fields may be absent that their types cannot do without: another part of the server
-    /// gives them.
+    /// Make fields optional that their types require: another part of the server gives them.
     pub(crate) fn without(mut self, names: &[&str]) -> Self {
         self.required.retain(|name| !names.contains(&name.as_str()));
         for name in names {
@@ -88,7 +87,7 @@ impl Fields {
         self
     }
 
-    /// The same with another schema of a field, for what its type leaves to the code behind it.
+    /// Replace the schema of a field, for rules that the code behind the field's type checks.
     pub(crate) fn narrowed(mut self, name: &str, schema: Value) -> Self {
         self.properties.insert(name.to_owned(), schema);
         self

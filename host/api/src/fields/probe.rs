@@ -19,7 +19,7 @@ pub(super) enum Offer {
 /// Kind of value that a type asks for at a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing: the path does not exist.
+    /// No value: the path does not exist.
     #[default]
     None,
     Boolean,
@@ -28,14 +28,14 @@ pub(super) enum Kind {
     Integer,
     Number,
     Text,
-    /// One of these words.
+    /// A text, one of these words.
     Words(Names),
     List,
     /// An object whose members have any names.
     Map,
     /// An object with these members.
     Fields(Names),
-    /// Whatever comes. The flag says whether it took what was offered.
+    /// Any value. The flag says whether the type took the offered value.
     Any(bool),
 }
 
@@ -43,6 +43,6 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Found {
     pub(super) kind: Kind,
-    /// It may be null, or absent.
+    /// The value may be null, or absent.
     pub(super) optional: bool,
 }

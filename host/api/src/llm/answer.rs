@@ -18,7 +18,7 @@ pub(super) struct Spoken {
     adapter: Option<String>,
     began: Instant,
     reason: FinishReason,
-    /// It was made before.
+    /// The answer came from the response cache.
     cached: bool,
     /// Number of the next piece.
     index: u64,
@@ -27,7 +27,7 @@ pub(super) struct Spoken {
 }
 
 impl Spoken {
-    /// The answer of a model to a request that began then.
+    /// The answer of a model, or of an adapter, to a request that began at `began`.
     pub(super) fn new(model: &str, adapter: Option<String>, began: Instant) -> Self {
         Self {
             model: model.to_owned(),
@@ -40,13 +40,13 @@ impl Spoken {
         }
     }
 
-    /// The same with further members at the end.
+    /// Add members at the end of the object.
     pub(super) fn with(mut self, more: Vec<(&'static str, Value)>) -> Self {
         self.more = more;
         self
     }
 
-    /// The same of an answer that was made before.
+    /// Set whether the answer came from the response cache.
     pub(super) fn cached(mut self, cached: bool) -> Self {
         self.cached = cached;
         self
@@ -97,7 +97,7 @@ fn finish(reason: FinishReason) -> &'static str {
     }
 }
 
-/// The whole answer as one object. What a model reasons before it answers is left out.
+/// The whole answer as one object, without reasoning.
 pub(super) async fn whole(mut answers: Answering, mut spoken: Spoken) -> Result<Value, Problem> {
     let mut text = String::new();
     loop {

@@ -211,7 +211,7 @@ fn logprobs(basics: &Basics) -> Result<Option<u32>, Problem> {
     }
 }
 
-/// A grammar binds the whole answer, and a forced call leaves no room for it.
+/// Refuse a constraint beside a forced tool call: a grammar binds the whole answer, and the call leaves it no room.
 fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), Problem> {
     let forced = matches!(
         request.tool_choice,
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use crate::fields::read;
 
-    /// What a group without any of its fields is read as, and its default.
+    /// Debug texts of a group that is read from a body without any of its fields, and of the group's default.
     fn of_none<T: DeserializeOwned + Default + Debug>() -> (String, String) {
         let nothing = json!({"model": "m"});
         let (group, _) = read::<T>(&nothing).expect("no field is required");

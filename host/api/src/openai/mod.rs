@@ -89,8 +89,8 @@ const COMPLETIONS_UNVERSIONED: &str = "/completions";
 const EMBEDDINGS_UNVERSIONED: &str = "/embeddings";
 const MODELS_UNVERSIONED: &str = "/models";
 
-/// Routes as labels name them; the last are those without the version. Those that begin with a model's name have none:
-/// such a label would stand for every path.
+/// Routes as labels name them; the last ones are without the version. Routes that begin with a model's name have no
+/// label: it would stand for every path.
 const ROUTES: &[&str] = &[
     CHAT,
     COMPLETION,
@@ -171,7 +171,7 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
         .on(contract::model_slots(), scoped::slots)
 }
 
-/// The same with routes for clients whose base URL lacks the version.
+/// Add routes without `/v1`, for clients whose base URL lacks the version.
 fn without_version(routes: Routes<Arc<ApiState>>, mode: Unsupported) -> Routes<Arc<ApiState>> {
     use contract::{create_chat, create_completion, create_embedding};
     routes
@@ -285,7 +285,7 @@ struct AskedChat {
     keep: Option<stored::Keep>,
 }
 
-/// The wait for a model that must be loaded first, if callers are to hear of it.
+/// Notice of the wait for a model that must be loaded first, if callers are told.
 fn waiting(
     state: &ApiState,
     context: &Context,

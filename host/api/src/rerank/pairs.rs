@@ -21,9 +21,9 @@ struct TextFields {
     queries: Option<Texts>,
     documents: Option<Texts>,
     truncate_prompt_tokens: Option<i64>,
-    /// Whether scores are what the logistic function makes of them, from 0 to 1.
+    /// True if the logistic function is applied to scores, which are then from 0 to 1.
     use_activation: Option<bool>,
-    /// The same by its older name.
+    /// Older name of `use_activation`.
     activation: Option<bool>,
 }
 

@@ -18,7 +18,7 @@ use crate::ids::{Ids, now};
 
 /// A response that is being made.
 pub(super) struct Assembly {
-    /// All fields but the output.
+    /// Response object, with all fields but the output.
     response: Map<String, Value>,
     items: Vec<Value>,
     /// The message or the reasoning that grows, by its place in `items`.
@@ -75,7 +75,7 @@ impl Assembly {
         }
     }
 
-    /// The same response, made anew after a restart.
+    /// Assembly of a stored response that is made anew after a restart.
     pub(super) fn again(response: Map<String, Value>, shape: Shape) -> Self {
         let mut again = Self::new(Map::new(), shape, Ids::default(), true);
         again.response = response;
@@ -391,7 +391,7 @@ impl Assembly {
         self.push(out, "response.output_item.done", event);
     }
 
-    /// Note the end of a complete answer. [`Assembly::ending`] tells of it.
+    /// Note the end of a complete answer, which [`Assembly::ending`] tells.
     pub(super) fn completed(&mut self, usage: Usage, out: &mut Vec<Value>) {
         self.close_growing(out);
         self.close_calls(out);
@@ -449,7 +449,7 @@ impl Assembly {
         }
     }
 
-    /// Whether timers are wanted.
+    /// True if the caller wants timings.
     pub(super) fn wants_metrics(&self) -> bool {
         self.shape.metrics
     }

@@ -39,7 +39,7 @@ pub(super) struct Driver {
 enum Stage {
     Opening,
     Running,
-    /// It is being written. The commit goes on by itself, whatever happens to its reader.
+    /// The response is being written to the store. The commit goes on by itself, whatever happens to its reader.
     Keeping(JoinHandle<Result<(), StoreError>>),
     Ended,
 }
@@ -64,7 +64,7 @@ impl Driver {
         }
     }
 
-    /// The answer leaves as it is made.
+    /// Set that the response is streamed.
     pub(super) fn streams(&mut self) {
         self.answering.streams();
     }
@@ -140,7 +140,7 @@ impl Driver {
         self.problem = Some(problem);
     }
 
-    /// Write the response, if it is to be kept, and tell of its end after that.
+    /// Write the response, if it is to be kept, and send its last event after that.
     fn end(&mut self, out: &mut Vec<Value>) {
         if let Some(continued) = self.continued.take() {
             let whole = self.problem.is_none();

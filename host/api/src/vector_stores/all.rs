@@ -41,7 +41,7 @@ const REST: u32 = 50;
 /// A question of an operator about the collections of an owner.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// Account that owns them, as lists have it.
+    /// Account that owns the collections, as lists have it.
     pub owner: &'a str,
     /// Address of the operator.
     pub peer: SocketAddr,
@@ -62,7 +62,7 @@ pub struct AllCollections {
     seen: Mutex<Option<Seen>>,
 }
 
-/// A list as it was read.
+/// Cached list, with the time of the read and how long the read took.
 struct Seen {
     body: Value,
     at: Instant,
@@ -215,7 +215,7 @@ impl AllCollections {
     /// Store a document as a file of an owner, and attach it to one of its collections.
     ///
     /// # Errors
-    /// When there is no such collection, or the document is refused. Nothing of it stays then.
+    /// When there is no such collection, or the document is refused. No part of the document stays stored then.
     pub async fn add(
         &self,
         question: Question<'_>,
@@ -247,7 +247,7 @@ impl AllCollections {
         attached
     }
 
-    /// Write a file while it arrives. Its id.
+    /// Write a file while it arrives. Returns the id of the file.
     async fn keep(&self, owner: &Arc<str>, name: &str, content: Body) -> Result<String, Problem> {
         let state = self.state();
         state.store.promise(owner).await.map_err(store_problem)?;

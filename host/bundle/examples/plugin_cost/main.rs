@@ -48,7 +48,7 @@ fn default_plugin(host: &PluginHost, kind: Kind) -> Result<Arc<Component>, Box<d
 struct Times(Vec<Duration>);
 
 impl Times {
-    /// Of so many rounds.
+    /// Times of `rounds` rounds.
     async fn of<T, E: Error + 'static>(
         rounds: usize,
         mut round: impl AsyncFnMut() -> Result<T, E>,
@@ -65,7 +65,7 @@ impl Times {
         Ok(times)
     }
 
-    /// That which so many percent stay below.
+    /// Percentile of the times: the time that `percent` in 100 of them do not exceed.
     fn below(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

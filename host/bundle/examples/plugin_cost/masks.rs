@@ -22,7 +22,7 @@ const WALKS: usize = 8;
 /// Instances that are begun.
 const INSTANCES: usize = 200;
 
-/// How often the same is compiled.
+/// Number of compilations of one grammar.
 const COMPILATIONS: usize = 50;
 
 pub(crate) async fn measure() -> Result<(), Box<dyn Error>> {
@@ -159,7 +159,7 @@ async fn walk_all(grammar: &Grammar, named: &Named) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// The same grammar in other words.
+/// Grammar of the same language, with a source text that differs by `number`, so that no cache has it.
 fn variant(source: &Source, number: usize) -> Source {
     match source {
         Source::JsonObject => {
@@ -222,7 +222,7 @@ fn report(what: &str, native: &Times, component: &Times) {
     );
 }
 
-/// What it takes to get a matcher of the first schema of the corpus.
+/// Times to get a matcher of the first schema of the corpus.
 async fn compile(grammar: &Grammar) -> Result<Vec<(&'static str, Times)>, Box<dyn Error>> {
     let context = CallContext::new("cost");
     let Some(Source::JsonSchema(schema)) = walks().into_iter().next().map(|walk| walk.source)

@@ -85,7 +85,7 @@ fn binding() -> Binding {
     }
 }
 
-/// So many messages, in turns.
+/// Conversation of `count` messages, of user and assistant in turns.
 fn conversation(count: usize) -> TemplateInput {
     let text =
         "What is the weather like in the towns along the river, and in the hills? ".repeat(4);

@@ -89,7 +89,7 @@ struct Answer {
     completion_tokens: u64,
 }
 
-/// So many clients, each asking again when it has its answer.
+/// Closed-loop clients: each sends its next request when it has its answer.
 fn load(
     target: &Target,
     clients: usize,
@@ -152,8 +152,8 @@ fn load(
 }
 
 impl Target {
-    /// One streamed chat answer. `number` makes the prompt another one each time, and the time another
-    /// one than in earlier runs: a server may know the beginnings of what it has been asked.
+    /// Request a streamed chat answer. `number` and the salt of the run make every prompt a new one, so that the
+    /// server's prefix cache has none of it.
     fn ask(&self, number: usize) -> anyhow::Result<Answer> {
         let mut text = format!("{}-{number}:", self.salt);
         for index in 0..self.prompt {

@@ -157,7 +157,7 @@ impl Bench {
         (0..length).map(|_| next()).collect()
     }
 
-    /// Greedy, to the last token: a random prompt may end a text early, so nothing ends it.
+    /// Submit a prompt with greedy sampling and no end tokens: a random prompt may end a text early.
     fn submit(&self, prompt: Vec<u32>, tokens: usize) -> anyhow::Result<(Instant, TokenStream)> {
         let submitted = Instant::now();
         let stream = self.engine.submit(SequenceRequest {
@@ -200,7 +200,7 @@ impl Bench {
         ))
     }
 
-    /// Tokens a second of all streams together, while all of them decode after prompts of `depth`
+    /// Decode throughput: tokens a second of all streams together, while all of them decode after prompts of `depth`
     /// tokens.
     fn decode(&mut self, streams: usize, depth: usize) -> anyhow::Result<f64> {
         self.shown
@@ -237,7 +237,7 @@ impl Bench {
         readers.into_iter().map(joined).collect()
     }
 
-    /// The same prompt twice.
+    /// Measure the prefix cache: time to first token of a new prompt, and of the same prompt again.
     fn prefix(&mut self, length: usize) -> anyhow::Result<Row> {
         self.shown
             .begin(&format!("a prefix of {length} tokens, again"));
@@ -255,7 +255,7 @@ impl Bench {
             .with("times_faster", cold / warm, "x"))
     }
 
-    /// A long prompt among running streams: by how much it holds them up.
+    /// Measure the delay of running streams by the prefill of a long prompt.
     fn stall(&mut self, length: usize) -> anyhow::Result<Row> {
         self.shown
             .begin(&format!("a prompt of {length} among {RUNNING} streams"));

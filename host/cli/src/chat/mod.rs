@@ -41,7 +41,7 @@ pub(crate) struct ChatArgs {
     /// Most tokens of an answer [default: the server's]
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<u32>,
-    /// The same seed gives the same answer
+    /// Seed of the sampling; equal seeds give equal answers
     #[arg(long, value_name = "NUMBER")]
     seed: Option<i64>,
     /// A tool that the server runs itself; may be given several times

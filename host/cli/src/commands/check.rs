@@ -27,7 +27,7 @@ pub(crate) fn import_router(file: &Path) -> anyhow::Result<()> {
     print(&imported.text)
 }
 
-/// What `mortise config check` does.
+/// Check a configuration: `mortise config check`.
 pub(crate) fn run(files: &[PathBuf], against: &Against) -> anyhow::Result<()> {
     let unset = check(files)?;
     if let Some(url) = &against.against {
@@ -79,7 +79,7 @@ fn check(files: &[PathBuf]) -> Result<Vec<UnsetVariable>, ConfigError> {
     Ok(unset)
 }
 
-/// What to do where a GPU is not there.
+/// Advice for a device that is missing.
 pub(crate) const OTHER_DEVICES: &str = "`mortise devices` lists what is there, `--device cpu` or `engine.device = \"cpu\"` takes the processor";
 
 /// Look for the GPU that is chosen, if one is.

@@ -47,7 +47,7 @@ pub(super) fn pull(server: &AdminClient, model: &str, detach: bool) -> anyhow::R
 struct Source {
     /// Path, name and bytes of each.
     files: Vec<(PathBuf, String, u64)>,
-    /// They are those of a folder.
+    /// The files are those of a folder.
     is_folder: bool,
 }
 
@@ -90,7 +90,7 @@ impl Source {
         self.files.iter().map(|(_, _, size)| size).sum()
     }
 
-    /// The files as an order lists them; none of a single one.
+    /// Files as the order of an upload lists them; empty for a single file.
     fn listed(&self) -> Vec<Value> {
         let files = self.files.iter().filter(|_| self.is_folder);
         files

@@ -7,7 +7,7 @@ use anyhow::bail;
 
 use crate::caller::Caller;
 
-/// One line of the page.
+/// A series of the metrics page: one line.
 #[derive(Debug, PartialEq)]
 struct Series {
     name: String,
@@ -15,7 +15,7 @@ struct Series {
     value: f64,
 }
 
-/// All numbers of a server, and when they were read.
+/// All metrics of a server, and the time of the read.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
@@ -58,7 +58,7 @@ impl Sample {
             .sum()
     }
 
-    /// The same of what is counted.
+    /// Sum of the counters of this name that have these labels, as a whole number.
     pub(super) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         self.sum(name, labels).max(0.0) as u64
     }

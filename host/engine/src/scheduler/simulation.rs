@@ -42,9 +42,9 @@ struct Expected {
     tokens_max: usize,
     salt: Salt,
     paused: bool,
-    /// Those that arrived together with one prompt.
+    /// Id of the first of the sequences that arrived together with one prompt.
     family: SequenceId,
-    /// Its last token is computed and nothing is sampled yet: its mask is late.
+    /// Flag of a late mask: the last token is computed, and no token is sampled from its logits yet.
     late: bool,
 }
 
@@ -181,7 +181,8 @@ impl Simulation {
         }
     }
 
-    /// Of those that arrived together, some go on as others do.
+    /// Branch sequences that arrived together with one prompt, as a beam search does: one goes on from the tokens of
+    /// another.
     fn branch(&mut self) {
         if self.overlapped {
             return;

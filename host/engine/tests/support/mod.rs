@@ -20,11 +20,11 @@ use mortise_kernels::select::top;
 use mortise_model::{BLOCK_TOKENS, InputError, LogitRows, Logits, ModelInput};
 
 pub const VOCABULARY: usize = 50;
-/// A batch with this token panics.
+/// Token for which the forward pass of its batch panics.
 pub const PANIC: u32 = 47;
-/// A batch with this token is an error.
+/// Token for which the forward pass of its batch is an error.
 pub const ERROR: u32 = 48;
-/// Logits after this token are no numbers.
+/// Token after which the logits are no numbers.
 pub const NAN: u32 = 49;
 /// Tokens from here on are never likely.
 const ORDINARY: usize = 40;
@@ -50,7 +50,7 @@ impl FakeModel {
         Self { delay, ..self }
     }
 
-    /// One step for each message, and any number once the sender is gone.
+    /// Make each step wait for a message, until the sender is gone.
     pub fn with_permits(self, permits: Receiver<()>) -> Self {
         Self {
             permits: Some(permits),
@@ -126,7 +126,7 @@ impl ForwardPass for FakeModel {
     }
 }
 
-/// The highest of a row.
+/// Highest logit of a row, within a mask if there is one.
 fn highest(logits: &mut [f32], mask: Option<&[u32]>) -> Highest {
     let all_numbers = logits.iter().all(|logit| *logit < f32::INFINITY);
     if let Some(mask) = mask {
@@ -141,7 +141,7 @@ fn highest(logits: &mut [f32], mask: Option<&[u32]>) -> Highest {
     }
 }
 
-/// What the fake model says after these tokens.
+/// Logits of the fake model after the tokens of `history`.
 pub fn logits(history: &[u32]) -> Vec<f32> {
     if history.last() == Some(&NAN) {
         return vec![f32::NAN; VOCABULARY];
@@ -211,7 +211,7 @@ pub fn greedy(prompt: &[u32], max_tokens: u32) -> SequenceRequest {
     }
 }
 
-/// How a stream ended.
+/// End of a stream: finish reason and usage, or the error.
 pub type End = Result<(FinishReason, SequenceUsage), SequenceError>;
 
 const PATIENCE: Duration = Duration::from_secs(60);

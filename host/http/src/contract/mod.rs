@@ -23,15 +23,15 @@ pub(crate) use self::pages::{DOCUMENT, LOOK, PAGE, Pages};
 /// Statuses of refusals that every route has: of the head of a request, of the host name, of a defect, of a
 /// server that starts, stops or is full.
 const EVERY: &[u16] = &[400, 403, 408, 414, 431, 500, 503];
-/// The same where policies are asked who calls.
+/// Statuses of refusals of routes that ask policies who calls.
 pub const CALLER: &[u16] = &[401, 429];
-/// The same where a JSON body is read.
+/// Statuses of refusals of routes that read a JSON body.
 pub const BODY: &[u16] = &[413, 415];
-/// The same where a model is asked.
+/// Statuses of refusals of routes that ask a model.
 pub const MODEL: &[u16] = &[404, 409, 422, 502];
-/// The same where something is read from the store, or written to it.
+/// Statuses of refusals of routes that read from the store or write to it.
 pub const STORE: &[u16] = &[404, 413];
-/// The same where an idempotency key may stand for a request.
+/// Statuses of refusals of routes that take an idempotency key.
 pub const ONCE: &[u16] = &[409];
 
 /// The method of an operation.
@@ -82,7 +82,7 @@ struct Taken {
     required: bool,
 }
 
-/// One method of one route.
+/// Operation of the contract: one method of one route.
 #[derive(Debug, Clone)]
 pub struct Operation {
     method: Method,
@@ -132,20 +132,20 @@ impl Operation {
         Self::new(Method::Delete, path, id, summary)
     }
 
-    /// The same on another path, under another name.
+    /// Set the path and the operation id.
     #[must_use]
     pub fn at(mut self, path: &'static str, id: &'static str) -> Self {
         (self.path, self.id) = (path, id);
         self
     }
 
-    /// The same with an optional parameter of the query, its schema and its meaning.
+    /// Add an optional query parameter: name, schema and description.
     #[must_use]
     pub fn query(self, name: &str, schema: Value, about: &str) -> Self {
         self.parameter("query", name, schema, about)
     }
 
-    /// The same with an optional header.
+    /// Add an optional request header: name, schema and description.
     #[must_use]
     pub fn header(self, name: &str, schema: Value, about: &str) -> Self {
         self.parameter("header", name, schema, about)
@@ -157,26 +157,26 @@ impl Operation {
         self
     }
 
-    /// The same with a JSON body: the name of its schema, and the schema.
+    /// Add a required JSON body: the name of its schema, and the schema.
     #[must_use]
     pub fn takes(self, name: &'static str, schema: Value) -> Self {
         self.takes_body(name, "application/json", schema, true)
     }
 
-    /// The same with a form as the body, files in it: the name of its schema, and the schema.
+    /// Add a required multipart form with files as the body: the name of its schema, and the schema.
     #[must_use]
     pub fn takes_form(self, name: &'static str, schema: Value) -> Self {
         self.takes_body(name, "multipart/form-data", schema, true)
     }
 
-    /// The same with bytes of any kind as the body: the name of their schema.
+    /// Add a required body of bytes of any kind: the name of its schema.
     #[must_use]
     pub fn takes_bytes(self, name: &'static str) -> Self {
         let schema = json!({"type": "string", "format": "binary"});
         self.takes_body(name, "application/octet-stream", schema, true)
     }
 
-    /// The same with a JSON body that may be absent.
+    /// Add an optional JSON body: the name of its schema, and the schema.
     #[must_use]
     pub fn may_take(self, name: &'static str, schema: Value) -> Self {
         self.takes_body(name, "application/json", schema, false)
@@ -198,37 +198,37 @@ impl Operation {
         self.refuses(BODY)
     }
 
-    /// The same with a JSON answer of a status. The shape is an expression of the notation of types.
+    /// Add a JSON answer of a status. The shape is an expression of the notation of types.
     #[must_use]
     pub fn answers(self, status: u16, shape: &'static str) -> Self {
         self.answer(status, "application/json", Some(shape))
     }
 
-    /// The same with server-sent events of a shape, status 200.
+    /// Add an answer of server-sent events of a shape, status 200.
     #[must_use]
     pub fn streams(self, shape: &'static str) -> Self {
         self.answer(200, "text/event-stream", Some(shape))
     }
 
-    /// The same with one JSON object of a shape a line, status 200.
+    /// Add an answer of JSON lines, each an object of a shape, status 200.
     #[must_use]
     pub fn writes_lines(self, shape: &'static str) -> Self {
         self.answer(200, "application/x-ndjson", Some(shape))
     }
 
-    /// The same with an answer of another media type, status 200.
+    /// Add an answer of a media type without a shape, status 200.
     #[must_use]
     pub fn writes(self, media: &'static str) -> Self {
         self.answer(200, media, None)
     }
 
-    /// The same where the connection may become a WebSocket, whose frames have a shape.
+    /// Add the upgrade to a WebSocket: the answer 101, and the refusal 426.
     #[must_use]
     pub fn upgrades(self) -> Self {
         self.answer(101, "", None).refuses(&[426])
     }
 
-    /// The same where a caller who names what it has is told that this is still the same.
+    /// Add the request header `If-None-Match` and the answer 304 (not modified).
     #[must_use]
     pub fn may_be_unchanged(self) -> Self {
         let about = "Tags of what the caller has; 304 if it is still the same.";
@@ -245,7 +245,7 @@ impl Operation {
         self
     }
 
-    /// The same with further statuses of refusals.
+    /// Add statuses of refusals.
     #[must_use]
     pub fn refuses(mut self, statuses: &[u16]) -> Self {
         self.refusals.extend_from_slice(statuses);
@@ -296,7 +296,7 @@ impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
 }
 
 impl<S: Clone + Send + Sync + 'static> Routes<S> {
-    /// The same with an operation and its handler.
+    /// Add an operation and its handler.
     #[must_use]
     pub fn on<T: 'static>(
         self,
@@ -331,8 +331,8 @@ pub struct Contract {
     pub shapes: &'static [&'static str],
     /// The type of its problems.
     pub problem: &'static str,
-    /// Whether policies are asked who calls, whose refusals may have any status of a client's error.
+    /// True if policies are asked who calls; their refusals may have any status of a client's error.
     pub asks: bool,
-    /// Its operations.
+    /// Operations of the dialect.
     pub operations: Vec<Operation>,
 }

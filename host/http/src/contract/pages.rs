@@ -28,7 +28,7 @@ const PAGE_HEADERS: [(HeaderName, &str); 3] = [
     (header::REFERRER_POLICY, "no-referrer"),
 ];
 
-/// The document as it is sent, once it is made. It is made of all routes, those that send it among them.
+/// The document and its page as they are sent, once they are made of all routes, their own included.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pages(Arc<OnceLock<(Bytes, Bytes)>>);
 
@@ -39,7 +39,7 @@ impl Pages {
         let _ = self.0.set((json, Bytes::from(page(document))));
     }
 
-    /// The same routes with those of the document and of its page.
+    /// Add the routes of the document and of its page.
     pub(crate) fn on<S: Clone + Send + Sync + 'static>(&self, routes: Routes<S>) -> Routes<S> {
         let (document, page) = (self.clone(), self.clone());
         let of_document = Operation::get(DOCUMENT, "getContract", "This document.");

@@ -20,22 +20,22 @@ use crate::room::{Promise, Room};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PullState {
-    /// It waits for others.
+    /// The pull waits for other pulls.
     Queued,
     /// Files are coming.
     Downloading,
-    /// It was cancelled, and is about to end.
+    /// The pull was cancelled, and is about to end.
     Cancelling,
     /// The model is there.
     Completed,
-    /// It failed. What has come stays for the next pull.
+    /// The pull failed. Downloaded bytes stay for the next pull.
     Failed,
-    /// It was cancelled. What has come stays for the next pull.
+    /// The pull was cancelled. Downloaded bytes stay for the next pull.
     Cancelled,
 }
 
 impl PullState {
-    /// True once nothing more happens.
+    /// True once the pull has ended.
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -84,7 +84,7 @@ impl Default for Pulls {
     }
 }
 
-/// One pull.
+/// A pull, in progress or ended.
 #[derive(Debug)]
 struct Pull {
     id: String,
@@ -194,7 +194,7 @@ impl Pull {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Change the status, and tell of it if `change` says so.
+    /// Change the status, and send it as an event if `change` returns true.
     fn change(&self, change: impl FnOnce(&mut PullStatus) -> bool) {
         let mut status = self.locked();
         if change(&mut status) {
@@ -266,10 +266,10 @@ impl Progress for Pull {
 }
 
 impl Library {
-    /// Pull a model, or join the pull of it that is under way.
+    /// Pull a model, or join a pull of the same model in progress.
     ///
     /// # Errors
-    /// When the reference is none, its name is that of another model, or too many pulls are under way.
+    /// When the reference is malformed, its name is that of another model, or too many pulls are in progress.
     pub fn pull(self: &Arc<Self>, reference: &str) -> Result<PullStatus, LibraryError> {
         let reference: ModelReference = reference.parse()?;
         let name = reference.to_string();
@@ -298,15 +298,15 @@ impl Library {
     /// A pull.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no pull of this id.
     pub fn pull_status(&self, id: &str) -> Result<PullStatus, LibraryError> {
         Ok(self.pulls.get(id)?.status())
     }
 
-    /// Cancel a pull. It ends soon; one that has ended stays as it is.
+    /// Cancel a pull, which ends soon after. A pull that has ended stays as it is.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no pull of this id.
     pub fn cancel_pull(&self, id: &str) -> Result<PullStatus, LibraryError> {
         let pull = self.pulls.get(id)?;
         pull.change(|status| {
@@ -351,7 +351,7 @@ impl Library {
         }
     }
 
-    /// Bring the files, and make them a model of the library. Blocks.
+    /// Download the files, and add them to the library as a model. Blocks.
     fn bring(&self, pull: &Pull) -> Result<(), LibraryError> {
         let hub = Hub::new(self.config.hub.clone())?;
         let path = hub.fetch(&pull.reference, pull)?;

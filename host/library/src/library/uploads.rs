@@ -29,7 +29,7 @@ pub struct UploadOrder {
     /// Name of its only file, a GGUF file.
     #[serde(default)]
     pub file_name: Option<String>,
-    /// Its files in the order in which they come, if there are several.
+    /// Files of the upload in the order in which they come, if there are several.
     #[serde(default)]
     pub files: Vec<UploadFile>,
     /// Bytes of all files.
@@ -45,7 +45,7 @@ pub struct UploadOrder {
     pub description: Option<String>,
 }
 
-/// One of several files of an upload.
+/// A file of an upload of several files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UploadFile {
@@ -88,7 +88,7 @@ impl UploadOrder {
 pub struct UploadStatus {
     /// Id of the upload.
     pub id: String,
-    /// Order that began it.
+    /// Order that began the upload.
     pub order: UploadOrder,
     /// Bytes that have come: where the next chunk begins.
     pub offset: u64,
@@ -107,7 +107,7 @@ struct Upload {
     order: UploadOrder,
     folder: PathBuf,
     state: Arc<tokio::sync::Mutex<Arrived>>,
-    /// Bytes that have come, for those who only look.
+    /// Bytes that have arrived, for readers of the status.
     offset: Mutex<u64>,
 }
 
@@ -116,7 +116,7 @@ struct Upload {
 struct Arrived {
     offset: u64,
     room: Promise,
-    /// It is complete, or cancelled.
+    /// The upload is complete, or cancelled.
     ended: bool,
 }
 
@@ -449,10 +449,10 @@ async fn open(upload: &Upload, offset: u64) -> Result<OpenPart, LibraryError> {
 }
 
 impl Appending {
-    /// More of the chunk.
+    /// Write more of the chunk.
     ///
     /// # Errors
-    /// When it is longer than announced, or the disk refuses.
+    /// When the chunk is longer than announced, or the disk refuses.
     pub async fn write(&mut self, data: &[u8]) -> Result<(), LibraryError> {
         let length = data.len() as u64;
         if length > self.left {
@@ -489,7 +489,7 @@ impl Appending {
         Ok(())
     }
 
-    /// The body has ended. The model, if the file is complete with it; else how far the upload is.
+    /// End the chunk. Returns the status of the upload, and the model if the chunk completes it.
     ///
     /// # Errors
     /// When the body was shorter than announced; and of a complete file, when it does not become a model, which ends the

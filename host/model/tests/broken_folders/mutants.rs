@@ -52,7 +52,7 @@ fn mutant(
     ModelFolder::embedded(&[0, 1, 2].map(|file| (MUTATED[file], files[file])))
 }
 
-/// Whatever loads can be computed with.
+/// Check that a model which loads can compute.
 fn check_computes(model: &Model) {
     let mut cache = KvCache::new(model.spec(), 1, KvType::F32).unwrap();
     let mut input = ModelInput::new();

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::{MODEL, original, with_config};
 
-/// What a model's configuration says, changed or as it is.
+/// Spec of a model whose configuration is changed by `change`.
 fn spec(name: &str, change: impl FnOnce(&mut Value)) -> ModelSpec {
     let folder = with_config(name, change);
     ModelSpec::read(&ModelFolder::open(folder.path()).unwrap()).unwrap()
@@ -35,7 +35,7 @@ fn remove(config: &mut Value, fields: &[&str]) {
     }
 }
 
-/// As the makers of each model published it, before `transformers` 5 wrote it anew.
+/// Configurations as the makers of each model published them, before `transformers` 5 wrote them anew.
 #[test]
 fn older_configurations_are_read() {
     let old = spec("llama-rope-scaled", |config| {

@@ -16,7 +16,7 @@ pub(crate) struct Header<'a> {
 /// A number in the metadata.
 pub(crate) struct Entry {
     pub(crate) key: String,
-    /// Where its type and its value lie in the file.
+    /// Range of the file that holds the type and the value of the number.
     place: std::ops::Range<usize>,
 }
 

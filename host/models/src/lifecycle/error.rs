@@ -2,25 +2,25 @@
 
 use super::state::ModelState;
 
-/// Why a model is not loaded, not unloaded, or cannot be used.
+/// Reason for which a model is not loaded, not unloaded, or cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LifecycleError {
-    /// No model of this name.
+    /// No model has the name.
     #[error("no model is called `{0}`")]
     Unknown(String),
-    /// It is not loaded, and requests do not load it.
+    /// The model is not loaded, and requests do not load it.
     #[error("the model `{0}` is not loaded; an operator can load it")]
     NotLoaded(String),
-    /// It is loaded; settings for a load come too late.
+    /// The model is loaded; settings for a load come too late.
     #[error("the model `{0}` is loaded; unload it first to load it with other settings")]
     Loaded(String),
-    /// It is being loaded.
+    /// The model is being loaded.
     #[error("the model `{0}` is being loaded; retry later")]
     Loading(String),
-    /// It is being unloaded.
+    /// The model is being unloaded.
     #[error("the model `{0}` is being unloaded; retry later")]
     Unloading(String),
-    /// Its last load failed.
+    /// The last load of the model failed.
     #[error("the model `{model}` has failed: {error}")]
     Failed {
         /// Public name.
@@ -42,7 +42,7 @@ pub enum LifecycleError {
          loaded again once that answers, or after a restart of the server"
     )]
     Stuck(String),
-    /// It was unloaded between admission and use.
+    /// The model was unloaded between admission and use.
     #[error("the model `{0}` was unloaded before the request began; retry later")]
     Unloaded(String),
     /// The settings for a load do not fit the model.
@@ -53,7 +53,7 @@ pub enum LifecycleError {
         /// Message: what is wrong and what would be right.
         message: String,
     },
-    /// There is no room for it.
+    /// There is no room for the model.
     #[error(
         "there is no room for the model `{model}`: it needs {needed} bytes, and beside what is \
          pinned {free} of {budget} bytes are left (at most {models} models at once)"
@@ -61,16 +61,16 @@ pub enum LifecycleError {
     NoRoom {
         /// Public name.
         model: String,
-        /// Bytes that it is expected to take.
+        /// Bytes that the model is expected to take.
         needed: u64,
         /// Bytes that could be freed.
         free: u64,
-        /// The bound, 0 if there is none.
+        /// Bound on the memory of all loaded models, 0 if there is none.
         budget: u64,
         /// Models that may be loaded at once, 0 if there is no bound.
         models: usize,
     },
-    /// A pinned model is loaded that may not run beside it.
+    /// A pinned model is loaded beside which the model may not run.
     #[error(
         "the model `{model}` may not run beside `{by}`, which is pinned; unload that one, or give \
          both the same `group`"
@@ -78,7 +78,7 @@ pub enum LifecycleError {
     Excluded {
         /// Public name.
         model: String,
-        /// The one that stays.
+        /// Name of the pinned model.
         by: String,
     },
     /// The server is stopping.

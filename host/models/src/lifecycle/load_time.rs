@@ -25,9 +25,9 @@ pub struct LoadTime {
 /// Why a load has no result.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// It says why.
+    /// Failure of the load, with its reason.
     Failed(String),
-    /// It took too long. Its thread may go on.
+    /// Timeout of the load. Its thread may go on.
     Late(String, LeftBehind),
 }
 
@@ -127,7 +127,7 @@ impl Clock {
     }
 }
 
-/// What the thread of a load does.
+/// Processor time of a load's thread.
 #[derive(Debug, Default)]
 struct Activity {
     /// Its file of times on a processor.

@@ -40,7 +40,7 @@ struct Entry {
     observed: Option<u64>,
     loaded_at_ms: Option<u64>,
     load_time: Option<Duration>,
-    /// Last lines of its processes.
+    /// Last lines that processes of the model printed.
     output: Arc<OutputLog>,
     /// The thread of its last load, if that took too long.
     late: Option<LeftBehind>,
@@ -52,11 +52,11 @@ struct Entry {
 
 /// Outcome of one look at a model that a request wants.
 enum Acquired {
-    /// It is loaded.
+    /// The model is loaded, and held.
     Held(ModelLease),
-    /// Its state has to change first.
+    /// The request has to wait until the model's state changes.
     Wait,
-    /// It has to be loaded.
+    /// The model has to be loaded.
     Begin,
 }
 
@@ -127,7 +127,7 @@ impl ModelManager {
         })
     }
 
-    /// Publish to `publisher` from now on. Only the first one counts.
+    /// Publish models to `publisher` from now on. Only the first publisher counts.
     pub fn publish_to(&self, publisher: Weak<dyn PublishModels>) {
         let _ = self.publisher.set(publisher);
     }
@@ -137,7 +137,7 @@ impl ModelManager {
         self.events.listen()
     }
 
-    /// The same, if callers are to hear of the loads that they wait for.
+    /// Events of all models from now on, if callers are to hear of the loads that they wait for.
     pub fn swap_notices(&self) -> Option<broadcast::Receiver<ModelEvent>> {
         self.config.swap_notices.then(|| self.listen())
     }
@@ -535,7 +535,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// Whether its load brings weights to another format.
+    /// Whether a load with these settings converts weights to another format.
     fn is_quantised(&self) -> bool {
         let overrides = self.overrides.as_ref();
         let quantize = overrides.map_or(Override::Keep, |overrides| overrides.quantize);

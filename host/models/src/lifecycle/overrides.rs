@@ -34,7 +34,7 @@ impl<T> Override<T> {
 }
 
 impl<T: std::ops::Deref> Override<T> {
-    /// The same of what the value refers to.
+    /// Override of the value's referent.
     pub fn as_deref(&self) -> Override<&T::Target> {
         match self {
             Self::Keep => Override::Keep,

@@ -11,15 +11,15 @@ use super::output_log::OutputLog;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadStage {
-    /// Waits for other loads, or for memory.
+    /// Waiting for other loads, or for memory.
     Waiting,
-    /// Files come from the hub.
+    /// Downloading files from the hub.
     Downloading,
-    /// The tokenizer and the weights are read, and the runtime starts.
+    /// Reading the tokenizer and the weights, and starting the runtime.
     Reading,
-    /// A process was started, and does not serve yet.
+    /// Waiting for a started process to serve.
     Starting,
-    /// Plugins are bound to the model.
+    /// Binding plugins to the model.
     Binding,
 }
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for LoadProgress {
 }
 
 impl Default for LoadProgress {
-    /// Nobody listens.
+    /// Progress without a listener.
     fn default() -> Self {
         Self::new(Box::new(|_| {}), Arc::default())
     }
@@ -105,7 +105,7 @@ impl LoadProgress {
         }
     }
 
-    /// A stage begins.
+    /// Report the beginning of a stage.
     pub fn stage(&self, stage: LoadStage) {
         self.change(|now| {
             *now = Progress::of(stage);
@@ -113,7 +113,7 @@ impl LoadProgress {
         });
     }
 
-    /// A file of `total` bytes begins, of which `present` are there.
+    /// Report the beginning of a file of `total` bytes, of which `present` are on disk.
     pub fn file(&self, file: &str, total: u64, present: u64) {
         self.change(|now| {
             *now = Progress {
@@ -126,7 +126,7 @@ impl LoadProgress {
         });
     }
 
-    /// More bytes of the file came.
+    /// Report more bytes of the file.
     pub fn advance(&self, bytes: u64) {
         self.change(|now| {
             let step = (now.bytes_total / STEPS).max(1);

@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 /// State of a model. Only a loaded model serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ModelState {
-    /// Its files are known.
+    /// Not loaded; the model's files are known.
     Unloaded,
-    /// It is being loaded, or waits for its turn.
+    /// Being loaded, or waiting for its turn.
     Loading,
-    /// It serves.
+    /// Loaded: requests are served.
     Loaded,
-    /// It takes no requests, and ends when those under way have ended.
+    /// Being unloaded: no request is taken, and the unload ends with the requests under way.
     Unloading,
-    /// Its last load failed.
+    /// Failed: the last load of the model failed.
     Failed,
 }
 
@@ -55,35 +55,35 @@ pub struct RoomLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) state: ModelState,
-    /// Why the last load failed; kept until the next load begins.
+    /// Reason why the last load failed; kept until the next load begins.
     pub(crate) last_error: Option<String>,
     /// Requests that use the model or wait for its load.
     pub(crate) users: usize,
-    /// Memory that it takes, or is expected to take.
+    /// Memory that the model takes, or is expected to take.
     pub(crate) bytes: u64,
-    /// Never evicted, never unloaded for being idle.
+    /// Flag of a pinned model, which is never evicted and never unloaded for being idle.
     pub(crate) pinned: bool,
-    /// Of the last request, or of the load, on the caller's clock.
+    /// Time of the last request, or of the load, on the caller's clock.
     pub(crate) last_used: u64,
-    /// Time without a request after which it is unloaded, where a request said so; the largest number is never.
+    /// Idle time after which the model is unloaded, where a request said so; the largest number is never.
     pub(crate) keep: Option<u64>,
-    /// Requests that have used it since the server's start.
+    /// Requests that have used the model since the server's start.
     pub(crate) uses: u64,
     /// Loads begun.
     pub(crate) loads: u64,
-    /// Models beside which it may be loaded.
+    /// Models beside which the model may be loaded.
     pub(crate) company: Company,
 }
 
 /// Models beside which a model may be loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// All.
+    /// All models.
     #[default]
     Any,
-    /// Those without a rule of their own.
+    /// Models without a rule of their own.
     Alone,
-    /// Those, and the ones of the same group.
+    /// Models without a rule of their own, and models of the same group.
     Group(String),
 }
 
@@ -113,7 +113,7 @@ impl Slot {
         }
     }
 
-    /// Residency: true while its memory is taken.
+    /// Residency: true while the model's memory is taken.
     fn is_resident(&self) -> bool {
         matches!(self.state, ModelState::Loaded | ModelState::Unloading)
     }
@@ -126,22 +126,22 @@ pub(crate) enum LoadStep {
     Begin,
     /// A load is under way.
     Pending,
-    /// It is loaded.
+    /// The model is loaded.
     Done,
-    /// It is being unloaded.
+    /// The model is being unloaded.
     Unloading,
 }
 
 /// Answer to a request to unload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnloadStep {
-    /// The caller is to release it once nobody uses it.
+    /// The caller is to release the model once no request uses it.
     Begin,
     /// An unload is under way.
     Pending,
-    /// It is not loaded.
+    /// The model is not loaded.
     Done,
-    /// It is being loaded.
+    /// The model is being loaded.
     Loading,
 }
 
@@ -154,11 +154,11 @@ pub(crate) enum Room {
     Soon,
     /// This model is to be unloaded first.
     Evict(String),
-    /// This pinned model may not be loaded beside it.
+    /// A pinned model may not be loaded beside the model.
     Excluded(String),
     /// Pinned models leave no room, or the model is larger than the bound.
     Never {
-        /// Bytes that it needs.
+        /// Bytes that the model needs.
         needed: u64,
         /// Bytes that pinned models leave.
         free: u64,
@@ -180,14 +180,14 @@ impl StateTable {
         }
     }
 
-    /// Add a model. `bytes` is what it is expected to take.
+    /// Add a model. `bytes` is the memory that the model is expected to take.
     pub(crate) fn add(&mut self, name: &str, bytes: u64, pinned: bool) {
         self.slots
             .entry(name.to_owned())
             .or_insert_with(|| Slot::new(bytes, pinned));
     }
 
-    /// Say beside which models a model may be loaded.
+    /// Set the models beside which a model may be loaded.
     pub(crate) fn set_company(&mut self, name: &str, company: Company) {
         if let Some(slot) = self.slots.get_mut(name) {
             slot.company = company;
@@ -212,7 +212,7 @@ impl StateTable {
         }
     }
 
-    /// A loaded model takes so much more memory.
+    /// Add to the memory that a loaded model takes.
     ///
     /// # Errors
     /// When the bound does not allow it; the error is what is left.
@@ -229,7 +229,7 @@ impl StateTable {
         Ok(())
     }
 
-    /// A model takes so much less memory.
+    /// Subtract from the memory that a model takes.
     pub(crate) fn shrink(&mut self, name: &str, bytes: u64) {
         if let Some(slot) = self.slots.get_mut(name) {
             slot.bytes = slot.bytes.saturating_sub(bytes);
@@ -240,7 +240,7 @@ impl StateTable {
         self.slots.get(name)
     }
 
-    /// A load is wanted; `None` if there is no such model.
+    /// Answer a request to load a model; `None` if there is no such model.
     pub(crate) fn load(&mut self, name: &str) -> Option<LoadStep> {
         let slot = self.slots.get_mut(name)?;
         Some(match slot.state {
@@ -256,7 +256,7 @@ impl StateTable {
         })
     }
 
-    /// A load has ended. Success brings the memory that the model takes.
+    /// Record the end of a load. A successful result is the memory that the model takes.
     pub(crate) fn loaded(&mut self, name: &str, result: Result<u64, String>, now: u64) {
         let Some(slot) = self.slots.get_mut(name) else {
             return;
@@ -290,7 +290,7 @@ impl StateTable {
         true
     }
 
-    /// A load was given up before it began, for lack of room.
+    /// Record that a load was given up before it began, for lack of room.
     pub(crate) fn refused(&mut self, name: &str) {
         if let Some(slot) = self.slots.get_mut(name)
             && slot.state == ModelState::Loading
@@ -299,7 +299,7 @@ impl StateTable {
         }
     }
 
-    /// An unload is wanted; `None` if there is no such model. A failed model is unloaded with that.
+    /// Answer a request to unload a model; `None` if there is no such model. A failed model is unloaded with that.
     pub(crate) fn unload(&mut self, name: &str) -> Option<UnloadStep> {
         let slot = self.slots.get_mut(name)?;
         Some(match slot.state {
@@ -325,7 +325,7 @@ impl StateTable {
             .is_some_and(|slot| slot.state == ModelState::Unloading && slot.users == 0)
     }
 
-    /// The memory of a drained model has been released.
+    /// Record that the memory of a drained model has been released.
     pub(crate) fn released(&mut self, name: &str) {
         if let Some(slot) = self.slots.get_mut(name)
             && slot.state == ModelState::Unloading
@@ -334,7 +334,7 @@ impl StateTable {
         }
     }
 
-    /// A request begins to use the model, or to wait for it.
+    /// Record that a request begins to use the model, or to wait for it.
     pub(crate) fn enter(&mut self, name: &str, now: u64) {
         if let Some(slot) = self.slots.get_mut(name) {
             slot.users += 1;
@@ -342,7 +342,7 @@ impl StateTable {
         }
     }
 
-    /// A request that has entered ends; `served` if it was answered by the model.
+    /// Record the end of a request that has entered; `served` if the model answered it.
     pub(crate) fn leave(&mut self, name: &str, served: bool, now: u64) {
         if let Some(slot) = self.slots.get_mut(name) {
             slot.users = slot.users.saturating_sub(1);
@@ -353,7 +353,7 @@ impl StateTable {
         }
     }
 
-    /// A request says after how much time without one the model is to be unloaded.
+    /// Set the idle time after which the model is to be unloaded, as a request says.
     pub(crate) fn keep(&mut self, name: &str, after: u64) {
         if let Some(slot) = self.slots.get_mut(name) {
             slot.keep = Some(after);

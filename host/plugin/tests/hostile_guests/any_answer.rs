@@ -1,5 +1,5 @@
-//! Whatever bytes a guest's memory holds where its answer should be, the host reads a sound value or
-//! ends the call with a fault. `fuzz/fuzz_targets/plugin_answer.rs` drives the same.
+//! Answers of arbitrary bytes in a guest's memory: the host reads a sound value or ends the call with a fault.
+//! `fuzz/fuzz_targets/plugin_answer.rs` drives the same code.
 
 use std::sync::{Arc, OnceLock};
 

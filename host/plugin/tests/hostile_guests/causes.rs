@@ -1,4 +1,4 @@
-//! Whose fault excess is, by kind: what a caller or a model makes large suspends no plugin for others, and a plugin that
+//! Attribution of excess, by kind: what a caller or a model makes large suspends no plugin for others, and a plugin that
 //! takes too much on ordinary input, or always, is suspended.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use mortise_plugin::{
 
 use crate::guests::{context, fault_of, hasty, setup, shared};
 
-/// What takes more time, memory and stack than a call may.
+/// Commands that take more time, memory and stack than a call may.
 const ATTACKS: [&str; 3] = ["loop", "bomb", "overflow"];
 
 /// A binding of one instance, which so many breakdowns suspend.
@@ -162,7 +162,7 @@ async fn arguments_that_are_too_much_for_a_tool_are_refused_if_they_are_large() 
     assert_suspended(call(&sound, "text", small).await);
 }
 
-/// What a long text or a caller's grammar leaves behind may take long to drop; what an ordinary text leaves may not.
+/// Dropping what a long text or a caller's grammar left behind may take long; dropping what an ordinary text left may not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drops_after_a_long_text_or_a_grammar_suspend_nobody() {
     const LOOPS: &str = r#"{"drop":"loop"}"#;

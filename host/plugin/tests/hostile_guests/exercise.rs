@@ -14,13 +14,13 @@ use tokio::task::JoinHandle;
 
 use super::guests::{Fixture, binding, context, render, setup};
 
-/// Held by tests that look at the memory of the process: one at a time.
+/// Lock of tests that look at the memory of the process, which run one at a time.
 pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Memory that may stay with the process after an attack: 64 MiB (V5).
 const KEPT_BYTES: u64 = 64 << 20;
 
-/// What a policy is told at the end.
+/// Usage report that a policy is given at the end of a request.
 pub(crate) fn usage() -> UsageReport {
     UsageReport {
         request_id: String::new(),
@@ -36,10 +36,10 @@ pub(crate) fn usage() -> UsageReport {
     }
 }
 
-/// Why a guest did not get through.
+/// Reason for which a guest did not get through.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was not loaded, or not bound.
+    /// The guest was not loaded, or not bound.
     Load(LoadError),
     /// A call failed.
     Call(PluginError),
@@ -58,7 +58,7 @@ impl From<PluginError> for Failure {
 }
 
 impl Failure {
-    /// As the table in the documentation has it.
+    /// Text of the failure, as the table in the documentation has it.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Call(error) => format!("`{}`", error.fault.label()),
@@ -227,7 +227,7 @@ impl Bystander {
         }
     }
 
-    /// Nobody has met anything wrong so far.
+    /// Assert that no honest caller has met anything wrong so far.
     #[track_caller]
     pub(crate) fn check(&self, after: &str) {
         let hurt = self.callers.iter().any(JoinHandle::is_finished);

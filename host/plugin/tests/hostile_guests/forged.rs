@@ -13,19 +13,19 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::abi::{AbiVariant, WasmType};
 use wit_parser::{PackageId, Resolve, WorldItem};
 
-/// Where nothing but zeros stands.
+/// Address of memory that holds only zeros.
 pub(crate) const ZEROS: u32 = 64;
 
-/// Where a guest's own results stand.
+/// Address of a guest's own results.
 pub(crate) const RESULT: u32 = 1024;
 
-/// Where the answers stand that settings dictate.
+/// Address of the answers that settings dictate.
 const DICTATED: u32 = 2048;
 
-/// Where texts and lists of a guest's own stand.
+/// Address of texts and lists of a guest's own.
 pub(crate) const LISTS: u32 = 4096;
 
-/// From here on memory is handed out for arguments.
+/// Address from which on memory is handed out for arguments.
 const HEAP: u32 = 1 << 20;
 
 /// An address that no memory reaches.
@@ -114,45 +114,45 @@ impl Forged {
         self.kind
     }
 
-    /// What the function does whose name in the core module ends like this. Parameters are numbered;
-    /// what is left on the stack is the result.
+    /// Set the body of the function whose name in the core module ends in `function`. Parameters are numbered; the
+    /// value left on the stack is the result.
     pub(crate) fn body(mut self, function: &str, body: &str) -> Self {
         self.bodies.retain(|(known, _)| known != function);
         self.bodies.push((function.to_owned(), body.to_owned()));
         self
     }
 
-    /// The function answers with what stands at [`RESULT`].
+    /// Set a function to answer with `result`, stored at [`RESULT`].
     pub(crate) fn answers(self, function: &str, result: &[u8]) -> Self {
         self.data(RESULT, result)
             .body(function, &format!("(i32.const {RESULT})"))
     }
 
-    /// Bytes in memory.
+    /// Add bytes at an address of memory.
     pub(crate) fn data(mut self, address: u32, bytes: &[u8]) -> Self {
         self.data.push((address, bytes.to_vec()));
         self
     }
 
-    /// Further imports.
+    /// Add imports.
     pub(crate) fn import(mut self, text: &str) -> Self {
         self.imports.push_str(text);
         self
     }
 
-    /// Further functions, tables, or a start function.
+    /// Add functions, tables, or a start function.
     pub(crate) fn declare(mut self, text: &str) -> Self {
         self.declarations.push_str(text);
         self
     }
 
-    /// How the guest hands out memory to the host.
+    /// Set the function by which the guest hands out memory to the host.
     pub(crate) fn realloc(mut self, body: &str) -> Self {
         self.realloc = body.to_owned();
         self
     }
 
-    /// Pages of 64 KiB that its memory has from the start.
+    /// Set the pages of 64 KiB that the memory has from the start.
     pub(crate) fn pages(mut self, pages: u32) -> Self {
         self.pages = pages;
         self

@@ -15,7 +15,7 @@ use crate::guests::{binding, context, render, setup, shared, source};
 /// later version of the contract comes, it stays.
 const BUILT_AGAINST_0_1_0: &[u8] = include_bytes!("data/every-kind-0.1.0.wasm");
 
-/// The same, built against `mortise:plugin@0.2.0`: the component of that version's conformance kit.
+/// Component of the conformance kit of `mortise:plugin@0.2.0`, built against that version.
 const BUILT_AGAINST_0_2_0: &[u8] =
     include_bytes!("../../../../wit/conformance/v0.2/every-kind.wasm");
 
@@ -56,7 +56,7 @@ async fn components_built_against_earlier_versions_serve_as_every_kind_of_theirs
     }
 }
 
-/// Its policy hears of tools and limits them, and asks for no changes, which it does not know.
+/// A policy of 0.2.0 is told of tools and limits them, and asks for no rewrites, which its version does not have.
 #[tokio::test]
 async fn a_policy_of_0_2_0_limits_tools_and_rewrites_nothing() {
     let policy = Policy::bind(&shared().host, &load(BUILT_AGAINST_0_2_0), binding())
@@ -127,7 +127,7 @@ async fn what_it_is_told_and_says_is_converted() {
     );
 }
 
-/// It knows of no tools, so it says nothing of them: what it allows may use all.
+/// A policy of 0.1.0 has no grants of tools, so an allowance of it grants all tools.
 #[tokio::test]
 async fn its_policy_leaves_tools_alone() {
     let policy = Policy::bind(&shared().host, &old(), binding())

@@ -1,4 +1,4 @@
-//! Answers that are kept: found by their keys, forgotten by age and where others need the room.
+//! Entries of the response cache: found by their keys, evicted by age and for room.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ struct Entry {
     likeness: Option<Likeness>,
 }
 
-/// All of them.
+/// All entries of the response cache.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     entries: HashMap<Key, Entry>,
     /// Keys in the order of their last use.
     order: BTreeMap<u64, Key>,
-    /// Keys of questions with the same around them.
+    /// Keys of entries whose requests differ in the question alone, by the key of the rest.
     alike: HashMap<Key, Vec<Key>>,
     tenants: HashMap<Arc<str>, usize>,
     bytes: usize,
@@ -150,7 +150,7 @@ impl Kept {
         size
     }
 
-    /// Forget those of the longest unused that are too old.
+    /// Evict entries that are too old, from the least recently used on.
     fn forget_old(&mut self, now: Instant) {
         while let Some((_, key)) = self.order.first_key_value() {
             let (key, entry) = (*key, self.entries.get(key));

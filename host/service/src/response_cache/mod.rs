@@ -1,4 +1,5 @@
-//! Answers that were made before, for requests that are the same. Off unless a rule of the configuration asks for it.
+//! Response cache: answers that were made before, for requests that are the same. Off unless a rule of the
+//! configuration asks for it.
 
 mod kept;
 mod key;
@@ -15,7 +16,7 @@ pub(crate) use self::recording::{Recorded, Recording};
 pub use self::rules::{CacheRule, Semantic};
 pub(crate) use self::rules::{OF_CALLERS, OF_POLICIES, Wish};
 
-/// Bounds of the cache, and who is served from it.
+/// Bounds and rules of the response cache.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CacheConfig {
     /// Bytes of all answers.
@@ -26,20 +27,20 @@ pub struct CacheConfig {
     pub max_entry_bytes: usize,
     /// Age after which an answer is forgotten.
     pub max_age: Duration,
-    /// The first rule that a request meets counts; without one nothing is kept.
+    /// Rules; the first one that a request meets counts. Without one nothing is kept.
     pub rules: Vec<CacheRule>,
 }
 
 /// Figures of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CacheFigures {
-    /// Requests that were answered from it.
+    /// Requests that were answered from the cache.
     pub hits: u64,
-    /// Requests that it had no answer for.
+    /// Requests that the cache had no answer for.
     pub misses: u64,
-    /// Answers in it.
+    /// Answers in the cache.
     pub entries: usize,
-    /// Bytes that they take.
+    /// Bytes that the answers take.
     pub bytes: usize,
     /// Time of all look-ups.
     pub lookup: Duration,
@@ -48,14 +49,14 @@ pub struct CacheFigures {
 /// Outcome of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheUse {
-    /// The answer was made before.
+    /// The cache had an answer.
     Hit,
-    /// It was not.
+    /// The cache had no answer.
     Miss,
 }
 
 impl CacheUse {
-    /// Word for it.
+    /// Name of the outcome, fit for a label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -64,7 +65,7 @@ impl CacheUse {
     }
 }
 
-/// The cache.
+/// Response cache with its counters.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache {
     config: CacheConfig,

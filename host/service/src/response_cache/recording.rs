@@ -76,7 +76,7 @@ impl Recorded {
     }
 }
 
-/// An answer while it is made. It is kept when it ends as it should.
+/// Answer that is recorded while it is made, and kept in the response cache when it ends as it should.
 #[derive(Debug)]
 pub(crate) struct Recording {
     cache: Arc<ResponseCache>,
@@ -86,7 +86,7 @@ pub(crate) struct Recording {
     /// Number of the first choice.
     first: u32,
     answer: Recorded,
-    /// It cannot be kept.
+    /// Flag of an answer that cannot be kept.
     given_up: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Rules: whose answers are kept, and what a request says about it.
+//! Rules of the response cache: the requests whose answers are kept, and the wishes of callers and policies.
 
 use super::key::Identity;
 
@@ -45,9 +45,9 @@ pub(crate) const OF_POLICIES: &str = "x-mortise-cache-control";
 /// Wish of a caller or a policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
-    /// No answer that was made before.
+    /// No lookup: the caller wants an answer that is made anew.
     pub(crate) fresh: bool,
-    /// Nothing is kept.
+    /// No store: the answer is not kept.
     pub(crate) unkept: bool,
 }
 

@@ -44,11 +44,11 @@ pub(super) struct Ready<'a> {
 
 /// Outcome of a look-up.
 pub(super) enum LookedUp {
-    /// No rule asks for one, or the request does not allow it.
+    /// No lookup: no rule asks for one, or the request does not allow it.
     Off,
-    /// The answer was made before.
+    /// Hit: the answer was made before.
     Hit(Arc<Recorded>),
-    /// It is made now, and perhaps kept.
+    /// Miss: the answer is made now, and recorded if it may be kept.
     Miss(Option<Recording>),
 }
 

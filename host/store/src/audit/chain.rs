@@ -14,9 +14,9 @@ const END: &str = "\"}";
 /// The last entry of a chain: its number, from 1, and its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditHead {
-    /// Its number; 0 in an empty chain.
+    /// Number of the entry; 0 in an empty chain.
     pub number: u64,
-    /// SHA-256 of its line up to the hash, in hex.
+    /// SHA-256 of the entry's line up to the hash, in hex.
     pub hash: String,
 }
 
@@ -83,37 +83,37 @@ pub enum BrokenChain {
     /// The line has another form.
     #[error("line {line} is no entry of an audit log")]
     Malformed {
-        /// Its number in the log, from 1.
+        /// Number of the line in the log, from 1.
         line: u64,
     },
     /// The hash is not that of the line.
     #[error("entry {number} (line {line}) was changed: its hash is not that of what it says")]
     Changed {
-        /// Its line, from 1.
+        /// Line of the entry in the log, from 1.
         line: u64,
-        /// The number that it has.
+        /// Number that the entry has.
         number: u64,
     },
-    /// It is not the entry that comes next.
+    /// The entry is not the one that comes next.
     #[error(
         "line {line} has entry {number} where entry {expected} belongs: entries were taken out, put in or put elsewhere"
     )]
     OutOfOrder {
-        /// Its line, from 1.
+        /// Line of the entry in the log, from 1.
         line: u64,
-        /// The number that it has.
+        /// Number that the entry has.
         number: u64,
-        /// The number that it should have.
+        /// Number that the entry should have.
         expected: u64,
     },
-    /// It follows another entry than the one before it.
+    /// The entry has the hash of another entry than the one before it.
     #[error(
         "entry {number} (line {line}) does not follow the entry before it: one of them was replaced"
     )]
     Unlinked {
-        /// Its line, from 1.
+        /// Line of the entry in the log, from 1.
         line: u64,
-        /// The number that it has.
+        /// Number that the entry has.
         number: u64,
     },
     /// The log ends before an entry that was there.

@@ -37,7 +37,7 @@ pub enum AuditError {
     /// The file is no store.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// One entry is too long.
+    /// An entry is too long.
     #[error("an entry of {0} bytes is too long for the audit log")]
     TooLarge(usize),
 }
@@ -50,7 +50,7 @@ impl AuditError {
         }
     }
 
-    /// The same, with the file that it happened in.
+    /// Add the path of the file in which the error happened.
     pub(super) fn at(self, path: &Path) -> Self {
         match self {
             Self::Broken(broken) => Self::BrokenAt {

@@ -41,14 +41,14 @@ impl std::fmt::Debug for Passages {
     }
 }
 
-/// An item by its number in its record, with what it is found by.
+/// A passage: an item by its number in its record, with the vector and the number of words that it is found by.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Passage {
-    /// Its number.
+    /// Number of the item.
     pub number: u32,
-    /// Its words.
+    /// Number of words of the item.
     pub words: u32,
-    /// Its vector.
+    /// Vector of the item.
     pub vector: Vec<f32>,
 }
 
@@ -57,9 +57,9 @@ pub struct Passage {
 pub struct Word {
     /// The word.
     pub word: String,
-    /// Items that have it.
+    /// Number of items that have the word.
     pub items: u32,
-    /// Which those are, as its writer says it.
+    /// Postings: the items that have the word, as the writer encodes them.
     pub postings: Vec<u8>,
 }
 
@@ -89,11 +89,11 @@ pub struct Scope {
 pub struct Indexed {
     /// Number of the record.
     pub record: i64,
-    /// Its items.
+    /// Number of items of the record.
     pub items: u64,
-    /// Words of all of them.
+    /// Number of words of all items.
     pub words: u64,
-    /// The filter admits it.
+    /// The filter of the scope admits the record.
     pub admitted: bool,
 }
 
@@ -104,9 +104,9 @@ pub struct Occurrence {
     pub word: String,
     /// Number of the record.
     pub record: i64,
-    /// Items of it that have the word.
+    /// Number of items of the record that have the word.
     pub items: u32,
-    /// Which those are.
+    /// Postings: the items of the record that have the word, as the writer encodes them.
     pub postings: Vec<u8>,
 }
 
@@ -201,7 +201,7 @@ impl Passages {
         operation(("write", SYSTEM), work)
     }
 
-    /// True if what the items of a record are found by was written.
+    /// True if the passages and words of a record's items were written.
     pub fn has(&self, record: i64) -> BoxFuture<'static, bool> {
         let inner = self.inner.clone();
         let work = bounded(DATABASE_OPERATION_TIME, async move {
@@ -277,7 +277,7 @@ impl Passages {
         operation(("indexed", SYSTEM), work)
     }
 
-    /// Where records have these words, in no order: those of a space, and by accident others.
+    /// Occurrences of words in the records of a space, in no order. A space whose key has the same hash adds its own.
     pub fn occurrences(
         &self,
         space: &Key,
@@ -450,7 +450,7 @@ async fn contents(
     Ok(found.collect())
 }
 
-/// What the items of a record are to be found by.
+/// Passages and words of a record's items, to be written to the search tables.
 struct Wanted {
     record: i64,
     space: i64,
@@ -459,7 +459,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Write all of it, or nothing.
+    /// Write all passages and words in one transaction.
     async fn write(&self, client: &mut Client, extension: &str) -> Result<(), StoreError> {
         let transaction = client.transaction().await?;
         let time = DATABASE_INDEX_TIME.as_millis();

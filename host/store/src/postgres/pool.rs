@@ -23,17 +23,17 @@ const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; 
      SELECT set_config('synchronous_commit', 'on', false) \
      WHERE current_setting('synchronous_commit') = 'off';";
 
-/// All of them.
+/// Pool of connections to PostgreSQL.
 pub(super) struct Pool {
     config: Config,
     tls: Tls,
     slots: Arc<Semaphore>,
     idle: Mutex<Vec<Client>>,
-    /// When the last attempt failed, and why.
+    /// Time and error of the last failed attempt to connect.
     failed: Mutex<Option<(Instant, StoreError)>>,
 }
 
-/// A connection that is in use. It is closed if it is not given back.
+/// A connection that is in use. The connection is closed if it is not given back.
 pub(super) struct Lent {
     pub(super) client: Client,
     slot: OwnedSemaphorePermit,
@@ -92,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// Take a connection back, for the next who needs one.
+    /// Return a connection to the pool.
     pub(super) fn give_back(&self, lent: Lent) {
         let Lent { client, slot } = lent;
         if !client.is_closed() {

@@ -11,11 +11,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 /// State of the server through which hosts share their counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SharedCounters {
-    /// It answers.
+    /// The server answers.
     pub up: bool,
-    /// Times that it was lost.
+    /// Times that the server was lost.
     pub lost: u64,
-    /// Decisions on limits without it.
+    /// Decisions on limits without the server.
     pub without: u64,
 }
 

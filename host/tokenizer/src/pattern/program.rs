@@ -23,7 +23,7 @@ const PAGE: usize = 1024;
 enum Instruction {
     /// The next character must be of the class.
     Class(usize),
-    /// The same, and the position stays.
+    /// The next character must be of the class, or must not if `negated`; the position stays.
     Ahead {
         class: usize,
         negated: bool,
@@ -296,7 +296,7 @@ impl<'p, 't> Search<'p, 't> {
 /// match, which stand at its end or before.
 struct Failed {
     slots: usize,
-    /// Pages from `base` on; those before were given back.
+    /// Pages from `base` on; earlier pages were released.
     pages: std::collections::VecDeque<Option<Box<[u64]>>>,
     base: usize,
     spare: Option<Box<[u64]>>,
@@ -335,7 +335,7 @@ impl Failed {
         fresh
     }
 
-    /// No position before this one will be asked for.
+    /// Release the pages before a position, since no position before it will be asked for.
     fn forget_before(&mut self, position: usize) {
         while self.base < position / PAGE {
             self.base += 1;

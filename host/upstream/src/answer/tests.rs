@@ -208,7 +208,7 @@ fn broken_protocols_are_named() {
 }
 
 proptest! {
-    /// Whatever comes, there is one last event, and it is the last.
+    /// A damaged stream gives exactly one final event, and it is the last event.
     #[test]
     fn damaged_answers_end_once(
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),

@@ -88,7 +88,7 @@ impl Emulator {
 /// The first GPU, for tests that run on every device: with the feature `cuda`, where there is one.
 ///
 /// # Panics
-/// Where there is none and the environment variable `MORTISE_REQUIRE_GPU` is set.
+/// If there is no GPU and the environment variable `MORTISE_REQUIRE_GPU` is set.
 pub fn gpu() -> Option<Arc<dyn Device>> {
     let opened = mortise_cuda::open(0);
     if let Err(problem) = &opened {

@@ -40,7 +40,7 @@ impl Downloads {
     /// Queue a copy.
     ///
     /// # Safety
-    /// So many bytes lie there.
+    /// The source holds as many bytes as are copied.
     pub(super) unsafe fn begin(
         &self,
         driver: &Arc<Driver>,

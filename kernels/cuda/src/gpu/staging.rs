@@ -68,7 +68,7 @@ impl Staging {
     /// Copy from the device, when what was queued is done.
     ///
     /// # Safety
-    /// So many bytes lie there.
+    /// The source holds as many bytes as are copied.
     pub(super) unsafe fn download(
         &mut self,
         from: Address,

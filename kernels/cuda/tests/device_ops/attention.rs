@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::{check_close, devices, numbers};
 
-/// What a sequence has computed before, and what it computes now.
+/// Tokens of a sequence: those computed before, and the rows computed in the tested batch.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     before: usize,
@@ -30,7 +30,7 @@ struct Case {
     sinks: bool,
     rope: Option<(usize, bool)>,
     norms: bool,
-    /// Rows that are nobody's, at the end.
+    /// Padding rows at the end, which belong to no sequence.
     padding: usize,
 }
 
@@ -372,7 +372,7 @@ fn plain(heads: Heads, spans: Vec<Span>) -> Case {
     }
 }
 
-/// More tokens than one split has, so that splits are merged; and rows that are nobody's.
+/// Sequences with more tokens than one split, so that splits are merged; and padding rows.
 #[test]
 fn long_sequences_are_split_and_merged() {
     let heads = Heads {

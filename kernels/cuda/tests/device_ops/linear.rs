@@ -208,7 +208,7 @@ proptest! {
     }
 }
 
-/// More rows than one tile, columns that no tile divides, more threads than a block has.
+/// Products of more rows than one tile, of columns that no tile divides, and with more threads than a block has.
 #[test]
 fn large_products_are_those_of_double_precision() {
     for device in devices() {
@@ -230,7 +230,7 @@ fn large_products_are_those_of_double_precision() {
     }
 }
 
-/// What a sequence gets does not depend on who else is in the batch, up to [`FEW_ROWS`].
+/// A sequence's result does not depend on the other rows of the batch, up to [`FEW_ROWS`].
 #[test]
 fn a_row_has_the_same_bits_alone_and_among_others() {
     for device in devices() {

@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Object,
 }
 
-/// How the values of a schema end, each kind of which can always be continued instead.
+/// Ends of the values of a schema, each kind of which can always be continued instead.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Ending {
     pub(crate) text: bool,
@@ -33,12 +33,12 @@ pub(crate) struct Ending {
     pub(crate) object: Option<Members>,
 }
 
-/// What decides about an object.
+/// Part of an object whose end decides whether the object repeats another.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Members {
-    /// Its end: further members may always come.
+    /// End of the object: further members may always come.
     Open,
-    /// The end of this member, or its own end where the member is not there. What comes behind that member does not
+    /// End of the member of this name, or of the object where the member is not there. Members behind it do not
     /// count.
     Through(String, Arc<Ending>),
 }
@@ -54,7 +54,7 @@ impl Ending {
         }
     }
 
-    /// That of the member that decides about an object, if it has this name.
+    /// Ending of the member that decides about an object, if `member` is its name.
     pub(super) fn below(&self, member: &[u8]) -> Option<&Self> {
         match &self.object {
             Some(Members::Through(name, below)) if name.as_bytes() == member => Some(below),
@@ -62,7 +62,7 @@ impl Ending {
         }
     }
 
-    /// What both say. `None` if they say different things of objects.
+    /// Union of two endings. `None` if they say different things of objects.
     pub(crate) fn with(self, other: Self) -> Option<Self> {
         let object = match (self.object, other.object) {
             (Some(one), Some(other)) if one != other => return None,
@@ -93,7 +93,7 @@ impl Ending {
         Value::Object(through.collect())
     }
 
-    /// As the value of a keyword.
+    /// Ending as the value of a keyword.
     pub(crate) fn written(&self) -> Value {
         let mut fields = Map::new();
         for (name, has) in [

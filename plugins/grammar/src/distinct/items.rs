@@ -11,7 +11,7 @@ use crate::rewrite::equal;
 #[derive(Clone)]
 pub(super) struct Items {
     ending: Arc<Ending>,
-    /// What items are told apart by.
+    /// Keys of the items so far, by which items are told apart.
     seen: Arc<Vec<Value>>,
     /// The item as it is written.
     text: Vec<u8>,
@@ -30,17 +30,17 @@ impl Items {
         &self.ending
     }
 
-    /// A byte within the array.
+    /// Take a byte within the array.
     pub(super) fn write(&mut self, byte: u8) {
         self.text.push(byte);
     }
 
-    /// What comes next is an item.
+    /// Begin an item.
     pub(super) fn begin(&mut self) {
         self.text.clear();
     }
 
-    /// The item has ended. True if it is there already.
+    /// End the item. True if the array has it already.
     pub(super) fn end(&mut self) -> bool {
         let item = self.read(None, 0);
         self.text.clear();
@@ -75,7 +75,7 @@ impl Items {
         self.seen.iter().any(|seen| equal(seen, item))
     }
 
-    /// What the item is told by, if it is closed here.
+    /// Key of the item, by which it is told from others, if `closers` closing brackets end it here.
     fn read(&self, more: Option<u8>, closers: usize) -> Option<Value> {
         let mut text = self.text.clone();
         text.extend(more);

@@ -6,7 +6,7 @@ use super::endings::Kind;
 use super::items::Items;
 use super::plan::{Places, Plan, Rule};
 
-/// Where the reader stands.
+/// State of the reader: open objects and arrays, and the text or number that is being written.
 #[derive(Clone, Default)]
 pub(super) struct Scanner {
     stack: Vec<Frame>,
@@ -30,15 +30,15 @@ enum Frame {
         places: Arc<Places>,
         /// Name of the member that is being written.
         name: Arc<[u8]>,
-        /// What comes next is a name.
+        /// Flag: a name comes next.
         at_name: bool,
-        /// Names that it has, if they must differ.
+        /// Names that the object has, if they must differ.
         seen: Option<Seen>,
     },
     Array {
         places: Arc<Places>,
         seen: Option<Seen>,
-        /// Its items, if they must differ and may be other values than texts.
+        /// Items of the array, if they must differ and may be other values than texts.
         items: Option<Items>,
     },
 }
@@ -279,7 +279,7 @@ impl Scanner {
         seen.texts.iter().any(|text| text.starts_with(begun))
     }
 
-    /// What is left of the texts of the greatest length that the item may become.
+    /// Rests of the texts of the greatest length that the item may become.
     pub(super) fn rests_of_longest(&self) -> Vec<&[u8]> {
         let (Some(seen), Some(text)) = (self.seen(), &self.text) else {
             return Vec::new();

@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// Where it says something, it says what a validator says.
+    /// A verdict on a value, where there is one, is that of a validator.
     #[test]
     fn what_is_told_of_a_value_is_what_a_validator_says() {
         let values = [

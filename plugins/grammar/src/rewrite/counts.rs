@@ -77,8 +77,8 @@ pub(super) fn distributed(fields: &mut Map<String, Value>) {
     }
 }
 
-/// The same where members that match a pattern may make the number up: which of the named ones are there is a choice, and
-/// llguidance counts the others.
+/// Bound the number of members by alternatives, one for each choice of named members that are there: llguidance counts
+/// the members that match a pattern.
 fn at_most_with_others(fields: &mut Map<String, Value>, optional: &[String], most: usize) {
     let mut ways = Vec::new();
     for count in 0..=most.min(optional.len()) {
@@ -97,7 +97,7 @@ fn at_most_with_others(fields: &mut Map<String, Value>, optional: &[String], mos
     require(fields, any_of(ways));
 }
 
-/// Where members without names make up what `minProperties` asks for, let the matcher see to it that their names differ.
+/// Let the matcher keep names of members apart, where members without names make up what `minProperties` asks for.
 pub(super) fn named_apart(
     fields: &mut Map<String, Value>,
     remembers: bool,

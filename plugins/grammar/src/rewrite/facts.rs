@@ -1,4 +1,4 @@
-//! What a schema says, as far as it can be told without a grammar: its types, and whether it has values in common with
+//! Facts of a schema, as far as they can be told without a grammar: its types, and whether it has values in common with
 //! another.
 
 use serde_json::{Map, Value};
@@ -163,7 +163,7 @@ impl Document {
             })
     }
 
-    /// What a part says of a property.
+    /// Schemas that a part has for a property.
     fn property_schemas<'a>(&self, part: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> {
         let mut found: Vec<&Value> = part
             .get("properties")
@@ -185,7 +185,7 @@ impl Document {
         found
     }
 
-    /// Whether a property that one of them requires cannot be as both want it.
+    /// Whether a property that one of two views requires cannot satisfy both.
     fn objects_conflict<'a>(&'a self, a: &View<'a>, b: &View<'a>, depth: usize) -> bool {
         let required = |view: &View<'a>| -> Vec<&'a str> {
             let lists = view
@@ -212,7 +212,7 @@ impl Document {
         })
     }
 
-    /// Whether an item that one of them requires cannot be as both want it.
+    /// Whether an item that one of two views requires cannot satisfy both.
     fn arrays_conflict<'a>(&'a self, a: &View<'a>, b: &View<'a>, depth: usize) -> bool {
         let least =
             |view: &View<'_>| bound(&view.parts, "minItems", f64::max).unwrap_or(0.0) as usize;
@@ -273,7 +273,7 @@ fn numbers_conflict(parts: &[&Map<String, Value>]) -> bool {
         || meet("exclusiveMinimum", "exclusiveMaximum")
 }
 
-/// What a part says of an item.
+/// Schema that a part has for an item.
 fn item_schema(part: &Map<String, Value>, index: usize) -> Option<&Value> {
     let items = part.get("items");
     match (part.get("prefixItems"), items) {

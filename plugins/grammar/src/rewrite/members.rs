@@ -149,7 +149,7 @@ pub(super) fn property_names(
     Ok(())
 }
 
-/// What is said of a member that is not among the named ones.
+/// Schema of a member that is not among the named ones.
 fn member_schema(
     document: &Document,
     patterns: &Map<String, Value>,
@@ -247,7 +247,7 @@ fn read_names(document: &Document, names: &Value) -> Result<Said, Undecided> {
     read_rules(fields)
 }
 
-/// The same for names that are not listed.
+/// Read the rule for names that a schema does not list: a pattern, or nothing.
 fn read_rules(fields: &Map<String, Value>) -> Result<Said, Undecided> {
     let telling = |key: &&String| {
         let silent = [

@@ -11,12 +11,12 @@ const OPTIONS: &str = "x-guidance";
 /// Escapes of texts where none by number are left.
 const SHORT_ESCAPES: &str = "nrbtf\\\"";
 
-/// What a schema says of members beside those that it names.
+/// Members of a schema beside the named ones.
 #[derive(Default)]
 struct Others {
-    /// There may be some, beside named ones or patterns.
+    /// Flag: there may be other members, beside named ones or patterns.
     beside: bool,
-    /// Some are told from others by more than a list of names.
+    /// Flag: some members are told from others by more than a list of names.
     narrow: bool,
 }
 

@@ -221,7 +221,7 @@ impl Opposite<'_> {
         }
     }
 
-    /// What it takes that an object breaks one rule about its member of this name.
+    /// Add the ways in which an object breaks one rule about its member of this name.
     fn add_member(&mut self, key: &str, name: &str, argument: &Value) {
         if let (true, Value::Array(needed)) = (key != "properties", argument) {
             for needed in needed.iter().filter_map(Value::as_str) {
@@ -252,7 +252,7 @@ impl Opposite<'_> {
         }
     }
 
-    /// An object that breaks the rule about members with such names; one of these members alone.
+    /// Add an object that breaks the rule about members with such names; one of these members alone.
     fn add_matching(&mut self, pattern: &str, schema: &Value) {
         match self.within(schema) {
             Ok(ways) if ways.is_empty() => {}
@@ -285,7 +285,7 @@ impl Opposite<'_> {
         }
     }
 
-    /// An object that has a member with such a name: one of those that are listed, or such members alone.
+    /// Add an object that has a member with such a name: one of those that are listed, or such members alone.
     fn add_named(&mut self, names: &Value, depth: usize) {
         let reference = names.get("$ref").and_then(|to| self.document.target(to));
         let names = reference.unwrap_or(names);

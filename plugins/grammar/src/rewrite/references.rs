@@ -66,7 +66,7 @@ fn id(schema: &Value) -> Option<&str> {
     id.and_then(Value::as_str)
 }
 
-/// What references may name.
+/// Targets of references in a document, by name.
 #[derive(Default)]
 struct Places<'a> {
     base: &'a str,
@@ -122,7 +122,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// What the reference leads to, if that is in this document.
+    /// Target of a reference, if the target is in this document.
     fn find(&self, root: &'a Value, reference: &str) -> Option<&'a Value> {
         let own = match reference.strip_prefix(self.base) {
             Some(rest) if !self.base.is_empty() && (rest.is_empty() || rest.starts_with('#')) => {

@@ -150,7 +150,7 @@ pub(super) fn among(all: &[&str], none: &[&str]) -> Complement {
 
 /// Deterministic automaton over classes of letters.
 struct Machine {
-    /// Of each state the next one for each letter.
+    /// Transitions: the next state for each state and class of letters.
     next: Vec<Vec<usize>>,
     accepts: Vec<bool>,
     /// The letters of a class, as within brackets.
@@ -158,7 +158,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// That of the strings which have all of some patterns in them, and none of others.
+    /// Automaton of the strings that have all of some patterns in them, and none of others.
     fn of(all: &[&str], none: &[&str]) -> Option<Self> {
         let mut bounds = vec![0, 0xd800, 0xe000, 0x11_0000];
         for pattern in all.iter().chain(none) {

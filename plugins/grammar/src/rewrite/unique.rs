@@ -45,7 +45,7 @@ const OF_OBJECTS: [&str; 14] = [
 /// Keywords that put other schemas beside.
 const APPLYING: [&str; 6] = ["allOf", "not", "if", "then", "else", "$ref"];
 
-/// How the values of a schema end, if each of them can be continued to others without end.
+/// Ending of the values of a schema, if each of them can be continued to others without end.
 pub(super) fn ending(document: &Document, schema: &Value) -> Option<Ending> {
     below(document, schema, 0)
 }
@@ -79,7 +79,7 @@ fn below(document: &Document, schema: &Value, depth: usize) -> Option<Ending> {
     Some(ending)
 }
 
-/// That of options of different types, with nothing said beside them.
+/// Ending of options of different types, with nothing said beside them.
 fn of_options(
     document: &Document,
     fields: &Map<String, Value>,

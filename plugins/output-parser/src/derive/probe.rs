@@ -39,7 +39,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// `None` where the template does not write calls, or does not render.
+    /// Probe of a model's template; `None` where the template does not write calls, or does not render.
     pub(super) fn new(model: &Model) -> Option<Self> {
         let template = model.chat_template.as_ref()?;
         if !template.contains("tool_calls") {
@@ -202,9 +202,9 @@ fn tools() -> Value {
 pub(super) struct Seen {
     /// A call with one argument.
     pub(super) one: String,
-    /// The same with a second argument.
+    /// A call with two arguments.
     pub(super) longer: Option<String>,
-    /// The first, and another call; `None` where the template refuses two.
+    /// Two calls; `None` where the template refuses two.
     pub(super) both: Option<String>,
 }
 

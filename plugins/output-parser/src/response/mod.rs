@@ -102,16 +102,16 @@ impl Reader {
 /// Region that the text belongs to.
 #[derive(Debug, Default)]
 struct Region {
-    /// Its field; none outside of all.
+    /// Field of the region; `None` outside of all regions.
     field: Option<usize>,
-    /// The mark that opened it.
+    /// Mark that opened the region.
     mark: String,
     /// Blanks before the mark.
     before: String,
     captures: Map<String, Value>,
     /// Text so far, where it is not passed on as it comes.
     body: String,
-    /// Something but blanks has been passed on.
+    /// Flag: text other than blanks has been passed on.
     begun: bool,
 }
 
@@ -129,11 +129,11 @@ impl Region {
 enum Effect {
     Open(usize),
     Close,
-    /// It only frames what is said.
+    /// The mark only frames text and is dropped; the region goes on.
     Nothing,
 }
 
-/// One answer being read.
+/// Reading of one answer.
 #[derive(Debug)]
 pub struct Answer {
     reader: &'static Reader,

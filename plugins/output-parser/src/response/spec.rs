@@ -14,7 +14,7 @@ pub(super) enum Role {
     Content,
     Reasoning,
     Calls,
-    /// Nothing that an answer has a place for.
+    /// Field that no part of an answer corresponds to.
     Other,
 }
 

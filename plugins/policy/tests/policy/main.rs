@@ -37,7 +37,7 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// What a bucket has, and whether the cost could be taken. No two withdrawals are from one bucket.
+    /// Verdict on a withdrawal, which is not made. No two withdrawals are from one bucket.
     fn ask(&self, one: &Withdrawal<'_>) -> Verdict {
         let level = self.level(one.bucket, one.capacity, one.period_ms);
         let allowed = level >= one.cost as f64 && level >= 0.0;

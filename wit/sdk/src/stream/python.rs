@@ -34,7 +34,7 @@ impl Text {
         self.python_call_as(|name| name).await
     }
 
-    /// The same where the name of the tool is a part of what is called.
+    /// Read one call as [`Self::python_call`] does, where `tool` cuts the tool's name out of what is called.
     pub(crate) async fn python_call_as(&mut self, tool: fn(&str) -> &str) -> Option<()> {
         let name = tool(&self.identifier().await?).to_owned();
         self.tools().get(&name)?;

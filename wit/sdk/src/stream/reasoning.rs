@@ -10,9 +10,9 @@ impl Text {
         self.reasoning_before(opening, closing, &[]).await;
     }
 
-    /// The same for a model that may call before it closes the block: `calls` are the marks that its calls
-    /// begin with. Calls in a block that nothing closes are calls, and the first of them ends the
-    /// block. What looks like a call and stands before the closing mark is reasoning.
+    /// Pass on a block of reasoning as [`Self::reasoning`] does, of a model that may call before it closes the block:
+    /// `calls` are the marks of its calls. Calls in a block that nothing closes are calls, and the first of them ends
+    /// the block. Text that looks like a call and stands before the closing mark is reasoning.
     pub async fn reasoning_before(&mut self, opening: &str, closing: &str, calls: &[&str]) {
         let here = self.position();
         self.space().await;

@@ -47,11 +47,11 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     pub(super) begun: Cell<u32>,
-    /// The present call is one too many, and dropped.
+    /// Flag: the present call is one too many, and dropped.
     pub(super) muted: Cell<bool>,
-    /// Nothing but blanks has come since the last call.
+    /// Flag: only blanks have come since the last call.
     pub(super) just_ended: Cell<bool>,
-    /// Text between calls is reasoning, until one begins: the answer ends in a block that nothing closes.
+    /// Flag: text between calls is reasoning, until a call begins: the answer ends in a block that nothing closes.
     pub(super) thinking: Cell<bool>,
     /// Position behind the last mark that text was passed on up to.
     marked: Cell<usize>,
@@ -79,7 +79,7 @@ impl Text {
         }
     }
 
-    /// The other end of the same text.
+    /// Reader of the same text, for the function that knows the format.
     pub(super) fn reader(&self) -> Self {
         Self {
             shared: Rc::clone(&self.shared),
@@ -233,8 +233,8 @@ impl Text {
         self.content_until_any(&[mark]).await.is_some()
     }
 
-    /// The same with several marks: which one it was. Give longer marks before those that they begin
-    /// with.
+    /// Pass text on as content up to one of several marks, and read the mark; the index of that mark. `None` if the
+    /// answer ended first. Give longer marks before marks that they begin with.
     ///
     /// If no call came of what was read since the last mark, the text behind that mark is looked through
     /// for marks as well: a false start does not swallow the call that follows.

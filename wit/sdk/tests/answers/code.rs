@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::answers::{Answer, answer};
 use crate::parsing;
 
-/// What an interpreter would run, compute or choke on.
+/// Texts that an interpreter would run, compute or fail on.
 const CODE: &[&str] = &[
     "__import__('os').system('touch /tmp/pwned')",
     "open('/etc/passwd').read()",
@@ -30,7 +30,7 @@ const CODE: &[&str] = &[
     "&#x41;&lt;/parameter&gt;",
 ];
 
-/// The one that is a literal, which is read as such.
+/// Whether the code is a literal number, which is read as one.
 fn is_number(code: &str) -> bool {
     code.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -42,7 +42,7 @@ fn read(format: Format, text: &str) -> Answer {
     whole
 }
 
-/// How the formats of Python's calls write one call with this behind `city=`.
+/// A call in each format of Python's calls, with the value behind `city=`.
 fn python(value: &str) -> [(Format, String); 3] {
     [
         (Format::Pythonic, format!("[get_weather(city={value})]")),
@@ -57,7 +57,7 @@ fn python(value: &str) -> [(Format, String); 3] {
     ]
 }
 
-/// How the formats of XML's kind write one call with this argument.
+/// A call in each format of XML's kind, with this argument.
 fn tagged(key: &str, value: &str) -> [(Format, String); 4] {
     [
         (

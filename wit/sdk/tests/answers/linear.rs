@@ -8,7 +8,7 @@ use crate::parsing;
 /// a format is looked for at each place, and blanks are read again at most once by each reader.
 const READS_A_CHARACTER: usize = 40;
 
-/// What makes a careless reader go back again and again.
+/// Texts that make a careless reader go back again and again.
 const TRAPS: &[&str] = &[
     "<",
     "<tool_call>",

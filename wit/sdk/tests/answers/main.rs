@@ -20,7 +20,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// What models of each format write, by writers that know nothing of the readers.
+/// Answers in each model format, written by code that shares nothing with the readers.
 fn written() -> Vec<Case> {
     answers::read(include_str!("../../../../tests/parsers/written.json"))
 }

@@ -12,7 +12,7 @@ mortise_plugin_sdk::export!(chat_template: ChatMl, settings: "settings.schema.js
 /// The settings, which are also the whole plugin.
 #[derive(Deserialize)]
 struct ChatMl {
-    /// What the operator wants said first, if anything.
+    /// Text that the operator wants first, if any.
     rules: Option<String>,
 }
 

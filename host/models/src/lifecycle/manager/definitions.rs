@@ -27,14 +27,14 @@ pub struct Redefinition {
 pub struct RedefinitionConflict {
     /// Public name.
     pub model: String,
-    /// Its state.
+    /// State of the model.
     pub state: ModelState,
-    /// It was to be removed; else, to be updated.
+    /// Flag of a model that was to be removed; the others were to be updated.
     pub removed: bool,
 }
 
 impl ModelManager {
-    /// Changes that there would be if these were the models, all of them.
+    /// Compare these models with the models that the server knows: the changes that [`Self::redefine`] would make.
     ///
     /// # Errors
     /// When that would invalidate models that are loaded, or about to be.
@@ -45,7 +45,7 @@ impl ModelManager {
         self.lock().compare(models)
     }
 
-    /// The same with what the states of models do not allow, beside it.
+    /// Compare as [`Self::compare`] does, and return the changes together with the conflicts.
     pub fn difference(&self, models: &[ModelConfig]) -> (Redefinition, Vec<RedefinitionConflict>) {
         self.lock().difference(models)
     }

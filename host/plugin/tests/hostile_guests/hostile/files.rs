@@ -1,4 +1,4 @@
-//! Files (J7): what is no plugin, and plugins that would cost too much to compile.
+//! Files (J7): files that are not plugins, and plugins that would cost too much to compile.
 
 use mortise_plugin::{Kind, MAX_FUNCTION_BYTES, MAX_FUNCTIONS};
 
@@ -95,7 +95,7 @@ pub(super) fn files() -> Vec<Case> {
     cases
 }
 
-/// What is no plugin.
+/// Files that are not plugins.
 fn foreign() -> Vec<Case> {
     vec![
         file("is 100 MB of zeros", "refused: too large", || {
@@ -143,7 +143,7 @@ fn foreign() -> Vec<Case> {
     ]
 }
 
-/// What would take too much time or memory to compile.
+/// Plugins that would take too much time or memory to compile.
 fn costly() -> Vec<Case> {
     vec![
         file(
@@ -195,7 +195,7 @@ fn costly() -> Vec<Case> {
     ]
 }
 
-/// What WebAssembly has and plugins do not.
+/// Features of WebAssembly that plugins do not have.
 fn unsupported() -> Vec<Case> {
     let module = |does, text: &'static str| Case {
         kind: Kind::ChatTemplate,
@@ -223,7 +223,7 @@ fn unsupported() -> Vec<Case> {
     ]
 }
 
-/// Sections that mean nothing to the runtime.
+/// Plugins with custom sections, which mean nothing to the runtime.
 fn sections() -> Vec<Case> {
     vec![
         file("has a custom section of 60 MiB", ANSWERED, || {

@@ -24,30 +24,30 @@ const ANSWERED: &str = "an answer";
 /// One hostile guest.
 struct Case {
     kind: Kind,
-    /// What it does, as a sentence goes on after "the guest".
+    /// Description of the attack, which continues a sentence after "the guest".
     does: &'static str,
-    /// What comes of it: [`ANSWERED`], or as [`Failure::shown`] has it.
+    /// Expected outcome: [`ANSWERED`], or a text of [`Failure::shown`].
     outcome: &'static str,
     attack: Attack,
 }
 
-/// How a guest attacks.
+/// Attack of a guest.
 enum Attack {
-    /// By what it says to the canonical ABI, or does in a core module of its own.
+    /// Misuse of the canonical ABI, or a core module of the attacker's own.
     Forged(Forged),
-    /// By what the file is.
+    /// Content of the file.
     File(fn() -> Vec<u8>),
-    /// By a core module, in text, that it carries along.
+    /// Core module, in text, within the file.
     Text(&'static str),
-    /// The test guest renders this.
+    /// Text that the test guest renders.
     Render(&'static str),
-    /// The test guest is fed this text again and again.
+    /// Text that the test guest is fed again and again.
     Feed(&'static str, usize),
-    /// The test guest compiles this grammar, and its masks are asked for.
+    /// Grammar that the test guest compiles, and whose masks are asked for.
     Mask(&'static str),
-    /// The test guest has these settings.
+    /// Settings of the test guest.
     Settings(&'static str),
-    /// The test guest decides on a request for this model.
+    /// Model of a request that the test guest decides on.
     Decide(&'static str),
 }
 

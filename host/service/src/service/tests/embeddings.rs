@@ -42,7 +42,7 @@ impl EmbeddingRuntime for Busy {
     }
 }
 
-/// What comes of a request to a model that has made 250 tokens a second.
+/// Error of an embedding request, to a model that has made 250 tokens a second.
 async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
     let busy = Arc::new(Busy {
         waiting_tokens,

@@ -28,7 +28,7 @@ fn of(tenant: Option<&str>) -> Allowance {
     }
 }
 
-/// What a policy says that is bound to a tenant.
+/// Allowance of a policy that is bound to a tenant.
 fn narrower() -> Allowance {
     Allowance {
         principal: Principal {
@@ -78,7 +78,7 @@ fn bound(policy: &Arc<FakePolicy>, tenant: &'static str) -> Arc<dyn DecidePolicy
     })
 }
 
-/// What came of a request: the allowance, or the code of the refusal.
+/// Outcome of a request: the allowance, or the code of the refusal.
 async fn admitted(chain: Vec<Arc<dyn DecidePolicy>>) -> Result<Allowance, String> {
     let service = service(model(says("hello")), chain);
     let result = match service.authorize(&call(), None).await {
