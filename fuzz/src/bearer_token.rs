@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::files;
-use mortise_identity::{Algorithm, Identity, IdentityConfig, IssuerConfig, KeyPlace, KeyTimes};
+use mortise_identity::{Algorithm, CallerDirectory, IdentityConfig, IssuerConfig, KeyPlace, KeyTimes};
 use mortise_store::{SqliteStore, Store, StoreConfig};
 use tokio::runtime::{Builder, Runtime};
 
@@ -64,7 +64,7 @@ pub fn run(bytes: &[u8]) {
         ..IdentityConfig::default()
     };
     RUNTIME.block_on(async {
-        let identity = Identity::open(Arc::clone(&STORE), config).await.expect("callers");
+        let identity = CallerDirectory::open(Arc::clone(&STORE), config).await.expect("callers");
         let headers = [("authorization".to_owned(), format!("Bearer {credential}"))];
         let recognised = identity.recognise(&headers).await;
         // Nobody has the private half of a key in here.

@@ -1,7 +1,7 @@
 //! Load of a model by its files, and a first token.
 
 use mortise_model::{
-    Encoder, EncoderSpec, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,
+    Decoder, Encoder, EncoderSpec, KvCache, KvType, LogitRows, ModelFolder, ModelInput,
     SequenceInput, WeightPrecision,
 };
 
@@ -14,7 +14,7 @@ pub(crate) fn run(folder: &ModelFolder) {
         }
         return;
     }
-    let Ok(model) = Model::load(folder, precision) else {
+    let Ok(model) = Decoder::load(folder, precision) else {
         return;
     };
     let Ok(mut cache) = KvCache::new(model.spec(), 1, KvType::F32) else {

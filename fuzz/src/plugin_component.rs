@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use mortise_plugin::{
     Binding, ChatTemplate, ComponentSource, Guardrail, HostConfig, Kind, OutputParser, PluginHost, Policy,
-    Retriever, Tools,
+    Retriever, ComponentTools,
 };
 use tokio::runtime::Runtime;
 
@@ -33,7 +33,7 @@ pub fn run(data: &[u8]) {
                 Kind::Policy => drop(Policy::bind(host, &component, binding).await),
                 Kind::Guardrail => drop(Guardrail::bind(host, &component, binding).await),
                 Kind::Retriever => drop(Retriever::bind(host, &component, binding).await),
-                Kind::Tool => drop(Tools::bind(host, &component, binding).await),
+                Kind::Tool => drop(ComponentTools::bind(host, &component, binding).await),
                 // It wants a vocabulary, and is loaded all the same.
                 Kind::Grammar => {}
             }

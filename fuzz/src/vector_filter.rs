@@ -2,11 +2,11 @@
 
 use crate::files;
 use mortise_retrieval::{
-    Attributes, Chunk, Document, Filter, Index, Query, Weights, attributes_json, attributes_of,
+    Attributes, Chunk, Document, AttributeFilter, Index, PassageQuery, Weights, attributes_json, attributes_of,
 };
 
 /// Whether a search with this filter finds the last of these files.
-fn admits(filter: &Filter, files: &[&Attributes]) -> bool {
+fn admits(filter: &AttributeFilter, files: &[&Attributes]) -> bool {
     let mut index = Index::new(1);
     for (number, attributes) in files.iter().enumerate() {
         let document = Document {
@@ -23,7 +23,7 @@ fn admits(filter: &Filter, files: &[&Attributes]) -> bool {
         };
         index.add(document, vec![chunk]);
     }
-    let hits = index.search(&Query {
+    let hits = index.search(&PassageQuery {
         text: "",
         vector: &[1.0],
         weights: Weights {
@@ -46,7 +46,7 @@ pub fn run(bytes: &[u8]) {
     };
     let filter = serde_json::from_slice(filter).ok();
     let attributes = serde_json::from_slice(attributes).ok();
-    let filter = filter.and_then(|value| Filter::of(&value, "filters").ok());
+    let filter = filter.and_then(|value| AttributeFilter::of(&value, "filters").ok());
     let attributes = attributes.and_then(|object| attributes_of(&object, "attributes").ok());
     if let (Some(filter), Some(attributes)) = (filter, attributes) {
         // Numbers that values have, and the files that are there, decide nothing.

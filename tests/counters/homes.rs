@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mortise_plugin::{Ledger, Rate, RateCounters, Verdict};
 use mortise_test_support::valkey::Valkey as Server;
-use mortise_valkey::{Authorities, SharedCounters, Valkey, ValkeyConfig, WhenLost};
+use mortise_valkey::{LedgerCounters, Valkey, ValkeyAuthorities, ValkeyConfig, WhenLost};
 use tokio::task::JoinSet;
 
 const HOUR: Rate = Rate {
@@ -28,7 +28,7 @@ pub(crate) fn config(server: &Server, when_lost: WhenLost) -> ValkeyConfig {
         timeout: Duration::from_secs(20),
         lease: Duration::from_secs(5),
         when_lost,
-        authorities: Authorities::public().expect("authorities"),
+        authorities: ValkeyAuthorities::public().expect("authorities"),
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn homes(
             assert!(valkey.stats().up);
             let keeper = Arc::clone(&valkey);
             tokio::spawn(async move { keeper.keep().await });
-            hosts.push(Arc::new(SharedCounters::of(&valkey, "ledger")));
+            hosts.push(Arc::new(LedgerCounters::of(&valkey, "ledger")));
         }
         homes.push(("valkey", hosts));
     }
@@ -212,9 +212,9 @@ async fn feature_z8_the_places_of_a_host_that_died_come_back() {
         capacity: 2,
         period_ms: 86_400_000,
     };
-    let counters: Arc<dyn RateCounters> = Arc::new(SharedCounters::of(&alive, "l"));
+    let counters: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(&alive, "l"));
     for host in [&dead, &left] {
-        let its: Arc<dyn RateCounters> = Arc::new(SharedCounters::of(host, "l"));
+        let its: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(host, "l"));
         assert!(take(&its, "~a", 1, rate).await.allowed);
     }
     assert!(!take(&counters, "~a", 1, rate).await.allowed);
@@ -230,7 +230,7 @@ async fn feature_z8_the_places_of_a_host_that_died_come_back() {
     // Those of a host that lives are counted for as long as it does.
     tokio::time::sleep(Duration::from_secs(7)).await;
     let other = Valkey::open(config(&server, WhenLost::Refuse)).await;
-    let other: Arc<dyn RateCounters> = Arc::new(SharedCounters::of(&other, "l"));
+    let other: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(&other, "l"));
     assert!(!take(&other, "~a", 1, rate).await.allowed);
     keeping.abort();
 }
@@ -258,8 +258,8 @@ async fn feature_z8_a_lost_server_refuses_or_leaves_it_to_each_host() {
             tokio::spawn(async move { valkey.keep().await })
         })
         .into();
-    let by_strict: Arc<dyn RateCounters> = Arc::new(SharedCounters::of(&strict, "l"));
-    let by_local: Arc<dyn RateCounters> = Arc::new(SharedCounters::of(&local, "l"));
+    let by_strict: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(&strict, "l"));
+    let by_local: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(&local, "l"));
     assert!(take(&by_local, "a", 300, CENTURY).await.allowed);
     assert!(take(&by_local, "~a", 2, CENTURY).await.allowed);
     server.kill();
@@ -293,7 +293,7 @@ async fn feature_z8_a_server_that_stands_still_costs_one_timeout() {
         ..config(&server, WhenLost::Local)
     };
     let valkey = Valkey::open(settings).await;
-    let counters: Arc<dyn RateCounters> = Arc::new(SharedCounters::of(&valkey, "l"));
+    let counters: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(&valkey, "l"));
     server.pause();
     assert!(take(&counters, "a", 1, CENTURY).await.allowed);
     assert!(!valkey.stats().up, "the first timeout tells");

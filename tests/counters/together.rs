@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_plugin::{Rate, RateCounters, Verdict, Withdrawal};
 use mortise_test_support::valkey::Valkey as Server;
-use mortise_valkey::{SharedCounters, Valkey, WhenLost};
+use mortise_valkey::{LedgerCounters, Valkey, WhenLost};
 use tokio::task::JoinSet;
 
 use crate::homes::{CENTURY, config, homes, take};
@@ -116,8 +116,8 @@ async fn feature_z8_a_lost_server_leaves_batches_to_each_host_or_refuses() {
     };
     let strict = Valkey::open(config(&server, WhenLost::Refuse)).await;
     let local = Valkey::open(config(&server, WhenLost::Local)).await;
-    let by_strict: Arc<dyn RateCounters> = Arc::new(SharedCounters::of(&strict, "l"));
-    let by_local: Arc<dyn RateCounters> = Arc::new(SharedCounters::of(&local, "l"));
+    let by_strict: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(&strict, "l"));
+    let by_local: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(&local, "l"));
     let both = [of("a", 300, 1_000), of("~a", 1, 2)];
     assert_eq!(take_all(&by_local, &both).await, [(true, 700), (true, 1)]);
     server.kill();

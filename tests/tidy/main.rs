@@ -8,6 +8,7 @@ mod dialects;
 mod files;
 mod functions;
 mod limits;
+mod names;
 mod readers;
 mod rooms;
 mod source;

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::Admin;
 use crate::audit::AuditDetail;
-use crate::models::{Name, name_of, read};
-use crate::persist::{Kept, is_wanted, kept};
+use crate::models::{ModelName, name_of, read};
+use crate::persist::{PersistRequest, is_wanted, kept};
 
 /// All aliases.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
@@ -26,14 +26,17 @@ pub(crate) fn all(admin: &Admin) -> Value {
 }
 
 /// One alias.
-pub(crate) async fn show(State(admin): State<Arc<Admin>>, name: Name) -> Result<Response, Problem> {
+pub(crate) async fn show(
+    State(admin): State<Arc<Admin>>,
+    name: ModelName,
+) -> Result<Response, Problem> {
     shown(&admin, &name_of(name)?, StatusCode::OK)
 }
 
 /// Give an alias a meaning, or another one.
 pub(crate) async fn set(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -62,13 +65,19 @@ pub(crate) async fn set(
         StatusCode::OK
     };
     let response = shown(&admin, &name, status)?;
-    kept(&admin, keep, Kept::Alias(name, Some(alias)), response).await
+    kept(
+        &admin,
+        keep,
+        PersistRequest::Alias(name, Some(alias)),
+        response,
+    )
+    .await
 }
 
 /// Give an alias its earlier meaning back.
 pub(crate) async fn roll_back(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
@@ -78,13 +87,13 @@ pub(crate) async fn roll_back(
     tracing::info!(alias = name, "alias was rolled back");
     let response = shown(&admin, &name, StatusCode::OK)?;
     let alias = admin.aliases.row(&name).map(|row| row.alias);
-    kept(&admin, keep, Kept::Alias(name, alias), response).await
+    kept(&admin, keep, PersistRequest::Alias(name, alias), response).await
 }
 
 /// Remove an alias.
 pub(crate) async fn remove(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
@@ -93,7 +102,7 @@ pub(crate) async fn remove(
     tracing::info!(alias = name, "alias was removed");
     let body = json!({"name": name, "deleted": true});
     let response = json_response(StatusCode::OK, &body);
-    kept(&admin, keep, Kept::Alias(name, None), response).await
+    kept(&admin, keep, PersistRequest::Alias(name, None), response).await
 }
 
 fn is_model(admin: &Admin) -> impl Fn(&str) -> bool {

@@ -17,10 +17,10 @@ use crate::Admin;
 use crate::limits::{MAX_AUDITED_PATH_CHARS, MAX_REFUSALS_AUDITED, REFUSALS_WINDOW};
 
 /// Fields of an entry.
-pub type Entry = Map<String, Value>;
+pub type AuditEntry = Map<String, Value>;
 
 /// An entry that is being written.
-pub type Recording<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+pub type AuditRecording<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// Writes the audit log.
 pub trait Auditor: Send + Sync {
@@ -31,13 +31,13 @@ pub trait Auditor: Send + Sync {
     ///
     /// # Errors
     /// With the reason, when it is not kept and nothing may happen without it.
-    fn record(&self, entry: Entry) -> Recording<'_>;
+    fn record(&self, entry: AuditEntry) -> AuditRecording<'_>;
 
     /// The latest entries since the start of the server, the last one first.
-    fn recent(&self) -> Vec<Arc<Entry>>;
+    fn recent(&self) -> Vec<Arc<AuditEntry>>;
 
     /// Entries from now on.
-    fn listen(&self) -> Receiver<Arc<Entry>>;
+    fn listen(&self) -> Receiver<Arc<AuditEntry>>;
 }
 
 /// Details of a change, which a handler puts into the extensions of its response.
@@ -61,7 +61,7 @@ impl Requests {
     }
 
     /// The entry of somebody who was refused. Who tries many keys fills no disk: of many, the number is told.
-    pub(crate) fn refusal(&self, request: &Request, problem: &Problem) -> Option<Entry> {
+    pub(crate) fn refusal(&self, request: &Request, problem: &Problem) -> Option<AuditEntry> {
         let refusals = self.refusals.lock();
         let left_out = refusals.unwrap_or_else(PoisonError::into_inner).count()?;
         let mut entry = entry_of(request, "refused");
@@ -74,7 +74,7 @@ impl Requests {
     }
 
     /// The entry with which a request begins, if it is one of those that are recorded.
-    pub(crate) fn beginning(&self, request: &Request) -> Option<Entry> {
+    pub(crate) fn beginning(&self, request: &Request) -> Option<AuditEntry> {
         let reads = [Method::GET, Method::HEAD].contains(request.method());
         if reads && !self.auditor.records_reads() {
             return None;
@@ -86,12 +86,12 @@ impl Requests {
     }
 
     /// The latest entries, the last one first.
-    pub(crate) fn recent(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn recent(&self) -> Vec<Arc<AuditEntry>> {
         self.auditor.recent()
     }
 
     /// Entries from now on.
-    pub(crate) fn listen(&self) -> Receiver<Arc<Entry>> {
+    pub(crate) fn listen(&self) -> Receiver<Arc<AuditEntry>> {
         self.auditor.listen()
     }
 
@@ -99,7 +99,7 @@ impl Requests {
     ///
     /// # Errors
     /// When nothing may happen without it, and it is not kept.
-    pub(crate) async fn record(&self, entry: Entry) -> Result<(), Problem> {
+    pub(crate) async fn record(&self, entry: AuditEntry) -> Result<(), Problem> {
         let recorded = self.auditor.record(entry).await;
         recorded.map_err(|reason| {
             let message = format!(
@@ -125,7 +125,7 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Pr
 }
 
 /// The entry with which a request ends that began with `entry`.
-pub(crate) fn ending(mut entry: Entry, response: &Response) -> Entry {
+pub(crate) fn ending(mut entry: AuditEntry, response: &Response) -> AuditEntry {
     entry.insert("outcome".to_owned(), json!("ended"));
     let status = response.status().as_u16();
     entry.insert("status".to_owned(), json!(status));
@@ -138,14 +138,14 @@ pub(crate) fn ending(mut entry: Entry, response: &Response) -> Entry {
     entry
 }
 
-fn entry_of(request: &Request, outcome: &str) -> Entry {
+fn entry_of(request: &Request, outcome: &str) -> AuditEntry {
     let path: String = request
         .uri()
         .path()
         .chars()
         .take(MAX_AUDITED_PATH_CHARS)
         .collect();
-    let mut entry = Entry::new();
+    let mut entry = AuditEntry::new();
     entry.insert("action".to_owned(), json!("admin.request"));
     entry.insert("outcome".to_owned(), json!(outcome));
     let method: String = request.method().as_str().chars().take(16).collect();

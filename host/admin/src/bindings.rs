@@ -18,8 +18,8 @@ use serde_json::{Map, Value, json};
 use crate::Admin;
 use crate::audit::AuditDetail;
 use crate::limits::{MAX_BINDING_NAME_BYTES, MAX_KEPT_BINDINGS};
-use crate::models::{Name, name_of, read};
-use crate::persist::Kept;
+use crate::models::{ModelName, name_of, read};
+use crate::persist::PersistRequest;
 
 /// Body of a change. Grants (hosts, secrets, headers, changes of requests) are left to the configuration: a binding made here
 /// has none.
@@ -79,7 +79,7 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Pr
 /// Make a binding, or give it other terms.
 pub(crate) async fn set(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     body: Body,
 ) -> Result<Response, Problem> {
     let name = checked_name(name)?;
@@ -99,7 +99,7 @@ pub(crate) async fn set(
 /// Remove a binding.
 pub(crate) async fn remove(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
 ) -> Result<Response, Problem> {
     whole(change(admin, name_of(name)?, None)).await
 }
@@ -205,7 +205,7 @@ async fn kept(admin: &Admin) -> Result<BTreeMap<String, Value>, Problem> {
 }
 
 async fn keep(admin: &Admin, name: &str, keys: Option<Map<String, Value>>) -> Result<(), Problem> {
-    let change = Kept::Binding(name.to_owned(), keys);
+    let change = PersistRequest::Binding(name.to_owned(), keys);
     let written = (admin.reloads.keep)(change).await;
     written.map(drop).map_err(|reason| {
         let message = format!("the binding could not be kept: {reason}");
@@ -213,7 +213,7 @@ async fn keep(admin: &Admin, name: &str, keys: Option<Map<String, Value>>) -> Re
     })
 }
 
-fn checked_name(name: Name) -> Result<String, Problem> {
+fn checked_name(name: ModelName) -> Result<String, Problem> {
     let name = name_of(name)?;
     let bad = name.is_empty()
         || name.len() > MAX_BINDING_NAME_BYTES

@@ -24,7 +24,7 @@ use crate::models::read;
 pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<Value, Problem>> + Send + 'a>>;
 
 /// Content of a document, as it arrives.
-pub type Content = Body;
+pub type DocumentContent = Body;
 
 /// A question about the collections of an owner, for the routes of callers.
 #[derive(Debug)]
@@ -55,7 +55,8 @@ pub trait Documents: Send + Sync {
     fn ask<'a>(&'a self, question: Ask<'a>) -> Telling<'a>;
 
     /// Store a document under a name, and attach it to the collection that the question names.
-    fn add<'a>(&'a self, question: Ask<'a>, name: &'a str, content: Content) -> Telling<'a>;
+    fn add<'a>(&'a self, question: Ask<'a>, name: &'a str, content: DocumentContent)
+    -> Telling<'a>;
 }
 
 /// Owner of a collection, and its id.

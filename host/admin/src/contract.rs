@@ -1,12 +1,12 @@
 //! Operations of the admin side, in a document of its own.
 
-use mortise_http::contract::{About, Contract, Operation, document};
+use mortise_http::contract::{ApiInfo, DialectContract, Operation, document};
 use serde_json::{Value, json};
 
 const SHAPES: &str = include_str!("shapes.ts");
 const COLLECTIONS: &str = include_str!("collections.ts");
 
-const ABOUT: About = About {
+const ABOUT: ApiInfo = ApiInfo {
     title: "mortise, the admin side",
     description: "Models, aliases, plugins, keys and settings of a running server. Each request needs the admin key.",
 };
@@ -16,7 +16,7 @@ const ABOUT: About = About {
 /// # Errors
 /// When they make none.
 pub(crate) fn of_operations(operations: Vec<Operation>, page: &[&str]) -> Result<Value, String> {
-    let contract = Contract {
+    let contract = DialectContract {
         tag: "Admin",
         about: "Models, aliases, plugins, keys and settings.",
         shapes: &[SHAPES, COLLECTIONS],
@@ -409,7 +409,7 @@ pub(crate) mod tests {
             (alias(), known::<Alias>()),
             (overrides(), known::<LoadOverrides>()),
             (lora_of_load(), known::<LoraOverride>()),
-            (named(), known::<crate::models::Named>()),
+            (named(), known::<crate::models::NamedModel>()),
             (candidate(), known::<crate::settings::Candidate>()),
             (
                 crate::library_contract::order(),

@@ -21,7 +21,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::keys::Standing;
 use crate::limits::EVENT_INTERVAL;
-use crate::{Admin, Entry, aliases, keys, loras, watch};
+use crate::{Admin, AuditEntry, aliases, keys, loras, watch};
 
 /// Pause after which a silent stream sends a comment.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -190,9 +190,9 @@ fn shown(told: &ModelEvent) -> Event {
 }
 
 /// Entries of the audit log from now on.
-fn entries(entries: Receiver<Arc<Entry>>) -> impl Stream<Item = Told> {
+fn entries(entries: Receiver<Arc<AuditEntry>>) -> impl Stream<Item = Told> {
     following(entries, |entry| {
-        event("audit.entry", &Value::Object(Entry::clone(entry)))
+        event("audit.entry", &Value::Object(AuditEntry::clone(entry)))
     })
 }
 

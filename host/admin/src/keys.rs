@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Admin;
-use crate::models::{Name, name_of, read};
+use crate::models::{ModelName, name_of, read};
 
 /// Longest overlap of a rotation, in seconds: thirty days.
 const MAX_OVERLAP: u32 = 30 * 86_400;
@@ -83,7 +83,10 @@ pub(crate) fn rows<'a>(keys: impl Iterator<Item = &'a Arc<IssuedKey>>) -> Value 
 }
 
 /// One key.
-pub(crate) async fn show(State(admin): State<Arc<Admin>>, id: Name) -> Result<Response, Problem> {
+pub(crate) async fn show(
+    State(admin): State<Arc<Admin>>,
+    id: ModelName,
+) -> Result<Response, Problem> {
     let key = admin.identity.keys().get(&name_of(id)?).map_err(problem)?;
     Ok(json_response(StatusCode::OK, &row(&key)))
 }
@@ -109,7 +112,7 @@ pub(crate) async fn create(
 /// Give a key other terms.
 pub(crate) async fn update(
     State(admin): State<Arc<Admin>>,
-    id: Name,
+    id: ModelName,
     body: Body,
 ) -> Result<Response, Problem> {
     let id = name_of(id)?;
@@ -129,7 +132,7 @@ pub(crate) async fn update(
 /// Give a key another secret.
 pub(crate) async fn rotate(
     State(admin): State<Arc<Admin>>,
-    id: Name,
+    id: ModelName,
     body: Body,
 ) -> Result<Response, Problem> {
     let id = name_of(id)?;
@@ -147,7 +150,10 @@ pub(crate) async fn rotate(
 }
 
 /// Refuse a key for good.
-pub(crate) async fn revoke(State(admin): State<Arc<Admin>>, id: Name) -> Result<Response, Problem> {
+pub(crate) async fn revoke(
+    State(admin): State<Arc<Admin>>,
+    id: ModelName,
+) -> Result<Response, Problem> {
     let key = admin.identity.keys().revoke(&name_of(id)?).await;
     let key = key.map_err(problem)?;
     tracing::info!(key = key.id, "a key was revoked");
@@ -155,7 +161,10 @@ pub(crate) async fn revoke(State(admin): State<Arc<Admin>>, id: Name) -> Result<
 }
 
 /// Forget a key.
-pub(crate) async fn remove(State(admin): State<Arc<Admin>>, id: Name) -> Result<Response, Problem> {
+pub(crate) async fn remove(
+    State(admin): State<Arc<Admin>>,
+    id: ModelName,
+) -> Result<Response, Problem> {
     let id = name_of(id)?;
     admin.identity.keys().delete(&id).await.map_err(problem)?;
     tracing::info!(key = id, "a key was deleted");

@@ -39,7 +39,7 @@ use mortise_http::contract::Routes;
 use mortise_http::{
     Api, Problem, ProblemShape, check_connection, json_response, metrics_elsewhere, write_problem,
 };
-use mortise_identity::Identity;
+use mortise_identity::CallerDirectory;
 use mortise_library::Library;
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
@@ -50,15 +50,15 @@ use tokio::sync::{Mutex, Semaphore};
 
 use self::audit::{Requests, ending};
 use self::limits::{MAX_EVENT_STREAMS, MAX_PLUGIN_UPLOADS};
-pub use audit::{Auditor, Entry, Recording, Refusals};
-pub use collections::{Ask, Content, Documents, Telling};
+pub use audit::{AuditEntry, AuditRecording, Auditor, Refusals};
+pub use collections::{Ask, DocumentContent, Documents, Telling};
 pub use discovery::Rescan;
 pub use library::{Removal, library_off, remove_unloaded};
-pub use persist::{Keep, Kept, KeptBindings};
+pub use persist::{KeepChange, KeptBindings, PersistRequest};
 pub use settings::{Action, Inquiry, Reloads, SettingsCheck, SettingsReload};
 pub use spend::Spending;
 pub use uploads::take_form;
-pub use watch::{Figures, RequestRow, TenantRow, Watch};
+pub use watch::{RequestRow, ServerFigures, ServerWatch, TenantRow};
 
 /// Metrics in a format of Prometheus.
 pub(crate) const METRICS: &str = "/metrics";
@@ -71,12 +71,12 @@ pub struct Admin {
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
     aliases: Arc<AliasTable>,
-    identity: Arc<Identity>,
+    identity: Arc<CallerDirectory>,
     reloads: Reloads,
     key: String,
     audit: Option<Requests>,
     metrics: Option<MetricsPage>,
-    watch: Arc<dyn Watch>,
+    watch: Arc<dyn ServerWatch>,
     page: Option<Api>,
     /// Slots for streams of events.
     streams: Arc<Semaphore>,
@@ -98,13 +98,13 @@ pub type MetricsPage = Box<dyn Fn(&HeaderMap) -> Response + Send + Sync>;
 /// Parts of the server around the admin side.
 pub struct Around {
     /// Issued keys and users.
-    pub identity: Arc<Identity>,
+    pub identity: Arc<CallerDirectory>,
     /// Records what callers do.
     pub auditor: Option<Arc<dyn Auditor>>,
     /// Numbers that this side shows.
     pub metrics: Option<MetricsPage>,
     /// Requests and their figures.
-    pub watch: Arc<dyn Watch>,
+    pub watch: Arc<dyn ServerWatch>,
     /// The page for browsers, which needs no key itself.
     pub page: Option<Api>,
     /// Models that come and go over the network; `None`: none do.

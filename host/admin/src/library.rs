@@ -7,14 +7,14 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use mortise_http::{Problem, json_response};
-use mortise_library::{Entry, Library, LibraryError, PullStatus};
+use mortise_library::{Library, LibraryEntry, LibraryError, PullStatus};
 use mortise_models::lifecycle::{LifecycleError, ModelManager, ModelState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Admin;
 use crate::audit::AuditDetail;
-use crate::models::{self, Name, name_of, read};
+use crate::models::{self, ModelName, name_of, read};
 
 /// List the models of the library.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
@@ -64,7 +64,7 @@ pub(crate) async fn list_pulls(State(admin): State<Arc<Admin>>) -> Result<Respon
 /// Show a pull.
 pub(crate) async fn show_pull(
     State(admin): State<Arc<Admin>>,
-    id: Name,
+    id: ModelName,
 ) -> Result<Response, Problem> {
     let pull = admin.library()?.pull_status(&name_of(id)?);
     Ok(json_response(StatusCode::OK, &pull.map_err(problem)?))
@@ -73,7 +73,7 @@ pub(crate) async fn show_pull(
 /// Cancel a pull.
 pub(crate) async fn cancel_pull(
     State(admin): State<Arc<Admin>>,
-    id: Name,
+    id: ModelName,
 ) -> Result<Response, Problem> {
     let pull = admin.library()?.cancel_pull(&name_of(id)?);
     Ok(told(StatusCode::OK, &pull.map_err(problem)?))
@@ -89,7 +89,7 @@ fn told(status: StatusCode, pull: &PullStatus) -> Response {
 /// Remove a model of the library that is not loaded, with its files.
 pub(crate) async fn remove(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
     let removed = remove_unloaded(admin.library()?, &admin.models, &name).await;
@@ -127,7 +127,7 @@ pub async fn remove_unloaded(
     library: &Arc<Library>,
     models: &ModelManager,
     name: &str,
-) -> Result<Entry, Removal> {
+) -> Result<LibraryEntry, Removal> {
     let name = name.to_owned();
     if let Some(status) = models.status(&name) {
         let refused = |error| Err(Removal::Lifecycle(error));
@@ -144,7 +144,7 @@ pub async fn remove_unloaded(
 }
 
 /// A model of the library as answers have it.
-pub(crate) fn entry_row(library: &Library, entry: &Entry) -> Value {
+pub(crate) fn entry_row(library: &Library, entry: &LibraryEntry) -> Value {
     let places = library.places(entry);
     json!({
         "name": entry.name,

@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::Admin;
-use crate::models::{Name, name_of, problem, read};
+use crate::models::{ModelName, name_of, problem, read};
 
 /// The list of all adapters of loaded models.
 pub(crate) fn all(admin: &Admin) -> Value {
@@ -54,7 +54,7 @@ pub(crate) async fn list(
 /// One adapter, of the model of the query where several models have one of this name.
 pub(crate) async fn show(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::Admin;
 use crate::limits::MAX_BODY_BYTES;
-use crate::persist::{Kept, is_wanted, kept};
+use crate::persist::{PersistRequest, is_wanted, kept};
 use crate::row::row;
 
 /// All models, loaded or not.
@@ -26,17 +26,20 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     json_response(StatusCode::OK, &body)
 }
 
-pub(crate) type Name = Result<Path<String>, PathRejection>;
+pub(crate) type ModelName = Result<Path<String>, PathRejection>;
 
 /// One model.
-pub(crate) async fn show(State(admin): State<Arc<Admin>>, name: Name) -> Result<Response, Problem> {
+pub(crate) async fn show(
+    State(admin): State<Arc<Admin>>,
+    name: ModelName,
+) -> Result<Response, Problem> {
     shown(&admin, &name_of(name)?)
 }
 
 /// Load a model, with the settings of the body if there is one, and wait until it serves.
 pub(crate) async fn load(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -44,25 +47,25 @@ pub(crate) async fn load(
     let keep = is_wanted(query.as_deref())?;
     let overrides = read::<LoadOverrides>(body).await?.unwrap_or_default();
     let response = loaded(&admin, &name, overrides).await?;
-    kept(&admin, keep, Kept::Enabled(name, true), response).await
+    kept(&admin, keep, PersistRequest::Enabled(name, true), response).await
 }
 
 /// Unload a model, and wait until its memory is free.
 pub(crate) async fn unload(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
     let keep = is_wanted(query.as_deref())?;
     let response = unloaded(&admin, &name).await?;
-    kept(&admin, keep, Kept::Enabled(name, false), response).await
+    kept(&admin, keep, PersistRequest::Enabled(name, false), response).await
 }
 
 /// Last lines of the output of a model's processes, which outlive them.
 pub(crate) async fn log(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
@@ -93,7 +96,7 @@ fn lines_of(query: &str) -> Result<usize, Problem> {
 /// A model by its name in the body, with settings for its load.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Named {
+pub(crate) struct NamedModel {
     model: String,
     #[serde(default)]
     overrides: LoadOverrides,
@@ -104,7 +107,7 @@ pub(crate) async fn load_named(
     State(admin): State<Arc<Admin>>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let Named { model, overrides } = named(body).await?;
+    let NamedModel { model, overrides } = named(body).await?;
     loaded(&admin, &model, overrides).await
 }
 
@@ -113,7 +116,7 @@ pub(crate) async fn unload_named(
     State(admin): State<Arc<Admin>>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let Named { model, overrides } = named(body).await?;
+    let NamedModel { model, overrides } = named(body).await?;
     if !overrides.is_empty() {
         let message = "`overrides` are settings of a load; leave them out";
         return Err(refusal(
@@ -125,8 +128,8 @@ pub(crate) async fn unload_named(
     unloaded(&admin, &model).await
 }
 
-async fn named(body: Body) -> Result<Named, Problem> {
-    let named = read::<Named>(body).await?;
+async fn named(body: Body) -> Result<NamedModel, Problem> {
+    let named = read::<NamedModel>(body).await?;
     named.ok_or_else(|| {
         let message = "the body must name a model, as in {\"model\": \"NAME\"}";
         refusal(StatusCode::BAD_REQUEST, "invalid_load_request", message)
@@ -149,7 +152,7 @@ fn shown(admin: &Admin, name: &str) -> Result<Response, Problem> {
     Ok(json_response(StatusCode::OK, &row(&status)))
 }
 
-pub(crate) fn name_of(name: Name) -> Result<String, Problem> {
+pub(crate) fn name_of(name: ModelName) -> Result<String, Problem> {
     let bad = |_| {
         let message = "the name of the model in the address is not UTF-8";
         refusal(StatusCode::BAD_REQUEST, "invalid_load_request", message)

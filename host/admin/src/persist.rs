@@ -18,7 +18,7 @@ const PERSISTED: &str = "x-persisted";
 
 /// A change that is to be kept.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kept {
+pub enum PersistRequest {
     /// Meaning of an alias; `None`: it is removed.
     Alias(String, Option<Alias>),
     /// True if a model is loaded at the start.
@@ -31,8 +31,11 @@ pub enum Kept {
 pub type KeptBindings = Result<BTreeMap<String, Value>, String>;
 
 /// Keeps a change; false if nothing had to be written, an error with the reason if it could not be.
-pub type Keep =
-    Arc<dyn Fn(Kept) -> Pin<Box<dyn Future<Output = Result<bool, String>> + Send>> + Send + Sync>;
+pub type KeepChange = Arc<
+    dyn Fn(PersistRequest) -> Pin<Box<dyn Future<Output = Result<bool, String>> + Send>>
+        + Send
+        + Sync,
+>;
 
 /// True if a query asks for a change to be kept.
 pub(crate) fn is_wanted(query: Option<&str>) -> Result<bool, Problem> {
@@ -55,7 +58,7 @@ pub(crate) fn is_wanted(query: Option<&str>) -> Result<bool, Problem> {
 pub(crate) async fn kept(
     admin: &Admin,
     wanted: bool,
-    change: Kept,
+    change: PersistRequest,
     mut response: Response,
 ) -> Result<Response, Problem> {
     if wanted {

@@ -17,13 +17,13 @@ use tokio::time::timeout;
 use crate::Admin;
 use crate::audit::AuditDetail;
 use crate::limits::{MAX_PLUGIN_BYTES, MAX_PLUGIN_TIME};
-use crate::models::{Name, name_of, read};
+use crate::models::{ModelName, name_of, read};
 use crate::plugin_contract::SIGNATURE;
 
 /// Put a component into the folder.
 pub(crate) async fn put(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     request: Request,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
@@ -39,7 +39,7 @@ pub(crate) async fn put(
 /// Examine a component as if it were put into the folder.
 pub(crate) async fn check(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     request: Request,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
@@ -55,7 +55,7 @@ pub(crate) async fn check(
 /// Take a file out of the folder.
 pub(crate) async fn remove(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
     let live = Arc::clone(&admin.live);
@@ -73,7 +73,7 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Pr
 /// Versions of a file.
 pub(crate) async fn versions(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
 ) -> Result<Response, Problem> {
     let versions = admin.live.file_versions(&name_of(name)?).await;
     Ok(json_response(StatusCode::OK, &versions.map_err(problem)?))
@@ -90,7 +90,7 @@ pub(crate) struct Rollback {
 /// Put an earlier version of a file back.
 pub(crate) async fn roll_back(
     State(admin): State<Arc<Admin>>,
-    name: Name,
+    name: ModelName,
     body: Body,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;

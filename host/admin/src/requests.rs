@@ -9,7 +9,7 @@ use mortise_http::{Problem, json_response};
 use serde_json::json;
 
 use crate::Admin;
-use crate::models::{Name, name_of};
+use crate::models::{ModelName, name_of};
 use crate::watch;
 
 /// List the requests that are being answered, up to a bound.
@@ -18,7 +18,10 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 /// Cancel a request that is being answered.
-pub(crate) async fn cancel(State(admin): State<Arc<Admin>>, id: Name) -> Result<Response, Problem> {
+pub(crate) async fn cancel(
+    State(admin): State<Arc<Admin>>,
+    id: ModelName,
+) -> Result<Response, Problem> {
     let id = name_of(id)?;
     if !admin.watch.cancel(&id) {
         let message = "no request of this id is being answered; it may have ended";

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::Admin;
 use crate::discovery::Rescan;
 use crate::limits::MAX_SETTINGS_BYTES;
-use crate::persist::{Keep, KeptBindings};
+use crate::persist::{KeepChange, KeptBindings};
 
 /// An action that the admin side asks for.
 pub type Action<T> = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = T> + Send>> + Send + Sync>;
@@ -38,7 +38,7 @@ pub struct Reloads {
     /// True if a file is configured in which changes are kept for the next start.
     pub keeps: bool,
     /// Keeps a change for the next start.
-    pub keep: Keep,
+    pub keep: KeepChange,
     /// Reads the bindings of plugins that are kept.
     pub bindings: Action<KeptBindings>,
 }

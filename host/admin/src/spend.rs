@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use mortise_http::contract::Operation;
 use mortise_http::{Problem, json_response};
-use mortise_spend::{Book, Line, Totals};
+use mortise_spend::{AccountTotals, Book, DayTotals};
 use serde_json::{Value, json};
 
 use crate::Admin;
@@ -42,7 +42,7 @@ pub(crate) async fn show(State(admin): State<Arc<Admin>>) -> Result<Response, Pr
     Ok(json_response(StatusCode::OK, &body))
 }
 
-fn day(totals: &Totals) -> Value {
+fn day(totals: &DayTotals) -> Value {
     json!({
         "begins_at": totals.day * 86_400,
         "accounts": lines("account", &totals.accounts),
@@ -50,8 +50,8 @@ fn day(totals: &Totals) -> Value {
     })
 }
 
-fn lines(name: &str, lines: &BTreeMap<String, Line>) -> Vec<Value> {
-    let row = |(key, line): (&String, &Line)| {
+fn lines(name: &str, lines: &BTreeMap<String, AccountTotals>) -> Vec<Value> {
+    let row = |(key, line): (&String, &AccountTotals)| {
         json!({
             name: key,
             "requests": line.requests,

@@ -8,8 +8,10 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
-use mortise_http::{FormLimits, Multipart, Part, Problem, json_response};
-use mortise_library::{About, Appending, Entry, Library, Receiving, UploadOrder, UploadStatus};
+use mortise_http::{FormLimits, FormPart, Multipart, Problem, json_response};
+use mortise_library::{
+    Appending, Library, LibraryEntry, Receiving, UploadInfo, UploadOrder, UploadStatus,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
@@ -19,7 +21,7 @@ use crate::Admin;
 use crate::audit::AuditDetail;
 use crate::library::{entry_row, problem};
 use crate::limits::{MAX_FORM_BYTES, MAX_UPLOAD_PAUSE, MAX_UPLOAD_TIME};
-use crate::models::{Name, name_of, read};
+use crate::models::{ModelName, name_of, read};
 
 /// Bytes of a field of the form.
 const FIELD_BYTES: usize = 4096;
@@ -28,7 +30,7 @@ const FIELD_BYTES: usize = 4096;
 #[derive(Default)]
 struct Form {
     model_id: Option<String>,
-    about: About,
+    about: UploadInfo,
     receiving: Option<Receiving>,
 }
 
@@ -50,7 +52,7 @@ pub async fn take_form(
     library: &Arc<Library>,
     draining: Receiver<bool>,
     request: Request,
-) -> Result<(Entry, Value), Problem> {
+) -> Result<(LibraryEntry, Value), Problem> {
     let began = Instant::now();
     let (parts, body) = request.into_parts();
     let limits = FormLimits {
@@ -100,7 +102,7 @@ impl Form {
         &mut self,
         library: &Arc<Library>,
         body: &mut Multipart,
-        part: Part,
+        part: FormPart,
     ) -> Result<(), Problem> {
         let field = match part.name.as_str() {
             "file" => return self.read_file(library, body, part).await,
@@ -157,7 +159,7 @@ impl Form {
             }
             _ => {}
         }
-        let About {
+        let UploadInfo {
             version,
             description,
             ..
@@ -178,7 +180,7 @@ impl Form {
         &mut self,
         library: &Arc<Library>,
         body: &mut Multipart,
-        part: Part,
+        part: FormPart,
     ) -> Result<(), Problem> {
         let name = part
             .file_name
@@ -207,7 +209,7 @@ fn unsupported(field: &str) -> Problem {
 }
 
 /// Report of an upload that is complete.
-fn kept(library: &Library, entry: &Entry, began: Option<Instant>) -> Value {
+fn kept(library: &Library, entry: &LibraryEntry, began: Option<Instant>) -> Value {
     let mut body = entry_row(library, entry);
     let began = began.map(|began| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     body["upload_time_ms"] = json!(began);
@@ -218,7 +220,7 @@ fn kept(library: &Library, entry: &Entry, began: Option<Instant>) -> Value {
 }
 
 /// Answer of an upload that is complete.
-fn made(entry: &Entry, body: &Value) -> Response {
+fn made(entry: &LibraryEntry, body: &Value) -> Response {
     let mut response = json_response(StatusCode::CREATED, body);
     let detail = json!({"model": entry.name, "bytes": entry.size_bytes, "sha256": entry.sha256});
     response.extensions_mut().insert(AuditDetail(detail));
@@ -252,13 +254,19 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Pr
 }
 
 /// Show the state of an upload in chunks.
-pub(crate) async fn show(State(admin): State<Arc<Admin>>, id: Name) -> Result<Response, Problem> {
+pub(crate) async fn show(
+    State(admin): State<Arc<Admin>>,
+    id: ModelName,
+) -> Result<Response, Problem> {
     let status = admin.library()?.upload(&name_of(id)?).map_err(problem)?;
     Ok(standing(StatusCode::OK, &status))
 }
 
 /// Cancel an upload, and remove what has come.
-pub(crate) async fn cancel(State(admin): State<Arc<Admin>>, id: Name) -> Result<Response, Problem> {
+pub(crate) async fn cancel(
+    State(admin): State<Arc<Admin>>,
+    id: ModelName,
+) -> Result<Response, Problem> {
     let id = name_of(id)?;
     let status = admin.library()?.cancel_upload(&id).await;
     let body = json!({"id": status.map_err(problem)?.id, "deleted": true});
@@ -268,7 +276,7 @@ pub(crate) async fn cancel(State(admin): State<Arc<Admin>>, id: Name) -> Result<
 /// Write a chunk where the last one ended.
 pub(crate) async fn append(
     State(admin): State<Arc<Admin>>,
-    id: Name,
+    id: ModelName,
     request: Request,
 ) -> Result<Response, Problem> {
     let id = name_of(id)?;

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::limits::{MAX_LISTED_REQUESTS, MAX_LISTED_TENANTS};
 
 /// Tells what the server is doing.
-pub trait Watch: Send + Sync {
+pub trait ServerWatch: Send + Sync {
     /// Figures of all requests.
-    fn figures(&self) -> Figures;
+    fn figures(&self) -> ServerFigures;
 
     /// The first `most` requests that are being answered, the oldest first, and how many there are.
     fn requests(&self, most: usize) -> (Vec<RequestRow>, usize);
@@ -23,7 +23,7 @@ pub trait Watch: Send + Sync {
 
 /// Figures of all requests since the start, but for what is of late.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Figures {
+pub struct ServerFigures {
     /// Requests that have ended.
     pub ended: u64,
     /// Requests that have failed.
@@ -92,14 +92,14 @@ impl RequestRow {
 }
 
 /// The requests that are being answered, as the API shows them.
-pub(crate) fn requests(watch: &dyn Watch) -> Value {
+pub(crate) fn requests(watch: &dyn ServerWatch) -> Value {
     let (rows, total) = watch.requests(MAX_LISTED_REQUESTS);
     let rows: Vec<Value> = rows.iter().map(RequestRow::to_json).collect();
     json!({"object": "list", "data": rows, "total": total})
 }
 
 /// Figures of requests and tenants.
-pub(crate) fn figures(watch: &dyn Watch) -> Value {
+pub(crate) fn figures(watch: &dyn ServerWatch) -> Value {
     let figures = watch.figures();
     let tenants = watch.tenants(MAX_LISTED_TENANTS);
     let tenants = tenants

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use mortise_http::Context;
-use mortise_service::{Admission, Call, Granted, Principal, account_of};
+use mortise_service::{Admission, ApiCall, Granted, Principal, account_of};
 
 /// Facts of a request that the server itself makes, as [`mortise_http::Own`] carries them.
 #[derive(Debug, Clone, Default)]
@@ -34,13 +34,13 @@ pub(crate) fn call_of(
     route: &'static str,
     method: &'static str,
     headers: &HeaderMap,
-) -> Call {
+) -> ApiCall {
     let headers = headers.iter().filter_map(|(name, value)| {
         Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
     });
     let own = context.own.as_ref();
     let own = own.and_then(|own| own.0.downcast_ref::<OwnCall>());
-    Call {
+    ApiCall {
         request_id: Arc::clone(&context.id),
         route,
         method,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_http::Problem;
-use mortise_store::{Change, Key, Kind, Page, Record, SERVER, StoreError};
+use mortise_store::{Change, Key, Page, Record, RecordKind, SERVER, StoreError};
 use tokio::time::{Instant, sleep};
 
 use crate::ids::now;
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn ask(state: &ApiState, key: &Key) -> Result<(), Problem> {
     let id = [key.kind.name(), &key.owner, &key.id].join(&SEPARATOR.to_string());
     let request = Record {
-        key: Key::new(&Arc::from(SERVER), Kind::Cancellation, id),
+        key: Key::new(&Arc::from(SERVER), RecordKind::Cancellation, id),
         created: now(),
         expires: Some(now().saturating_add(LIFETIME)),
         open: false,
@@ -58,7 +58,7 @@ pub(crate) async fn is_open(state: &ApiState, key: &Key) -> Result<bool, Problem
 /// When the requests cannot be read.
 pub(crate) async fn fulfil(
     state: &ApiState,
-    kind: Kind,
+    kind: RecordKind,
     end: impl Fn(&Key) -> bool,
 ) -> Result<(), StoreError> {
     let page = Page {
@@ -67,7 +67,9 @@ pub(crate) async fn fulfil(
         ascending: true,
     };
     let owner = Arc::from(SERVER);
-    let requests = state.store.list(&owner, Kind::Cancellation, page, None);
+    let requests = state
+        .store
+        .list(&owner, RecordKind::Cancellation, page, None);
     for request in requests.await?.entries {
         if key_of(&request.key.id, kind).is_some_and(|key| end(&key)) {
             state
@@ -80,7 +82,7 @@ pub(crate) async fn fulfil(
 }
 
 /// The record that a request is about, if it has this kind.
-fn key_of(id: &str, kind: Kind) -> Option<Key> {
+fn key_of(id: &str, kind: RecordKind) -> Option<Key> {
     let (name, rest) = id.split_once(SEPARATOR)?;
     let (owner, id) = rest.rsplit_once(SEPARATOR)?;
     (name == kind.name()).then(|| Key::new(&Arc::from(owner), kind, id))

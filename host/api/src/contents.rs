@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mortise_http::Problem;
 use mortise_store::limits::MAX_PIECE_BYTES;
-use mortise_store::{Change, Item, Key, Kind, Record, Store, StoreError};
+use mortise_store::{Change, Item, Key, Record, RecordKind, Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::held::Held;
+use crate::held::FileUse;
 use crate::state::ApiState;
 use crate::stored::{absent, store_problem};
 
@@ -18,7 +18,7 @@ pub(crate) const OUTPUT: &str = "batch_output";
 
 /// Facts of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct FileFacts {
     /// Name that its owner gave it.
     pub(crate) name: String,
     /// Purpose.
@@ -31,7 +31,7 @@ pub(crate) struct Facts {
     pub(crate) expires: Option<i64>,
 }
 
-impl Facts {
+impl FileFacts {
     /// The record of a file that is whole, or is still being written.
     pub(crate) fn record(&self, key: Key, open: bool) -> Record {
         let mut object = json!({
@@ -58,7 +58,7 @@ impl Facts {
 
 /// Key of a file.
 pub(crate) fn key_of(owner: &Arc<str>, id: &str) -> Key {
-    Key::new(owner, Kind::File, id)
+    Key::new(owner, RecordKind::File, id)
 }
 
 /// A file that is whole; a problem that names `param` without one.
@@ -96,7 +96,7 @@ pub(crate) struct Writing {
     pieces: u64,
     bytes: u64,
     whole: bool,
-    _held: Held,
+    _held: FileUse,
 }
 
 impl Writing {
@@ -147,8 +147,8 @@ impl Writing {
     }
 
     /// End the file, which is found from now on.
-    pub(crate) async fn finish(mut self, facts: Facts) -> Result<Value, StoreError> {
-        let facts = Facts {
+    pub(crate) async fn finish(mut self, facts: FileFacts) -> Result<Value, StoreError> {
+        let facts = FileFacts {
             bytes: self.bytes,
             ..facts
         };

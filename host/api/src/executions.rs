@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use crate::limits::{MAX_EXECUTIONS, MAX_KEPT_BYTES};
 
 /// SHA-256 of a request.
-pub(crate) type Fingerprint = [u8; 32];
+pub(crate) type RequestFingerprint = [u8; 32];
 
 /// Account of the caller, and the key.
-pub(crate) type Name = (Arc<str>, String);
+pub(crate) type ExecutionKey = (Arc<str>, String);
 
-type All = Arc<Mutex<HashMap<Name, Arc<Execution>>>>;
+type All = Arc<Mutex<HashMap<ExecutionKey, Arc<Execution>>>>;
 
 /// Table of the requests with an idempotency key that are being answered.
 #[derive(Default)]
@@ -26,13 +26,13 @@ pub(crate) struct Executions(All);
 
 /// A request with an idempotency key that is being answered, and the recording of its answer.
 pub(crate) struct Execution {
-    pub(crate) fingerprint: Fingerprint,
+    pub(crate) fingerprint: RequestFingerprint,
     recording: Mutex<Recording>,
     grown: watch::Sender<()>,
 }
 
 struct Recording {
-    head: Option<Head>,
+    head: Option<AnswerHead>,
     chunks: Vec<Bytes>,
     bytes: usize,
     /// Memory of the chunks, for as long as there are readers.
@@ -44,7 +44,7 @@ struct Recording {
 
 /// The answer without its body.
 #[derive(Clone)]
-pub(crate) struct Head {
+pub(crate) struct AnswerHead {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     /// The problem that the dialect has yet to write.
@@ -52,9 +52,9 @@ pub(crate) struct Head {
 }
 
 /// Result of entering a request.
-pub(crate) enum Found {
+pub(crate) enum ExecutionState {
     /// The request is the first of its key, and is to be done. The entry ends when the handle is dropped.
-    First(Registered),
+    First(RegisteredExecution),
     /// A request of this key is being answered.
     Running(Arc<Execution>),
     /// Too many requests with keys are being answered.
@@ -62,21 +62,26 @@ pub(crate) enum Found {
 }
 
 /// Handle of the first request of a key. Dropping the handle ends the execution.
-pub(crate) struct Registered {
+pub(crate) struct RegisteredExecution {
     all: All,
-    name: Name,
+    name: ExecutionKey,
     pub(crate) execution: Arc<Execution>,
 }
 
 impl Executions {
     /// Enter a request. Its answer is recorded within what `memory` can have.
-    pub(crate) fn enter(&self, name: Name, fingerprint: Fingerprint, memory: Reservation) -> Found {
+    pub(crate) fn enter(
+        &self,
+        name: ExecutionKey,
+        fingerprint: RequestFingerprint,
+        memory: Reservation,
+    ) -> ExecutionState {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.keys().filter(|(owner, _)| *owner == name.0).count();
         let full = all.len() >= MAX_EXECUTIONS || own >= MAX_EXECUTIONS / 4;
         match all.entry(name.clone()) {
-            Entry::Occupied(running) => Found::Running(Arc::clone(running.get())),
-            Entry::Vacant(_) if full => Found::Full,
+            Entry::Occupied(running) => ExecutionState::Running(Arc::clone(running.get())),
+            Entry::Vacant(_) if full => ExecutionState::Full,
             Entry::Vacant(place) => {
                 let execution = Arc::new(Execution {
                     fingerprint,
@@ -91,7 +96,7 @@ impl Executions {
                     grown: watch::Sender::new(()),
                 });
                 place.insert(Arc::clone(&execution));
-                Found::First(Registered {
+                ExecutionState::First(RegisteredExecution {
                     all: Arc::clone(&self.0),
                     name,
                     execution,
@@ -101,7 +106,7 @@ impl Executions {
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredExecution {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.name);
@@ -118,7 +123,7 @@ impl Execution {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn begin(&self, head: Head) {
+    pub(crate) fn begin(&self, head: AnswerHead) {
         self.locked().head = Some(head);
         self.grown.send_modify(|()| {});
     }
@@ -144,7 +149,7 @@ impl Execution {
     }
 
     /// Wait for the head of the answer; `None` if the execution ended without one.
-    pub(crate) async fn head(&self) -> Option<Head> {
+    pub(crate) async fn head(&self) -> Option<AnswerHead> {
         let mut grown = self.grown.subscribe();
         loop {
             grown.borrow_and_update();
@@ -208,12 +213,13 @@ mod tests {
             executions.enter((Arc::from(tenant), key.to_string()), [0; 32], memory)
         };
         let first = |tenant, key| match enter(tenant, key) {
-            Found::First(registered) => registered,
+            ExecutionState::First(registered) => registered,
             _ => panic!("there are places"),
         };
-        let held: Vec<Found> = (0..MAX_EXECUTIONS / 4).map(|key| enter("a", key)).collect();
-        assert!(matches!(enter("a", MAX_EXECUTIONS), Found::Full));
-        assert!(matches!(enter("a", 0), Found::Running(_)));
+        let held: Vec<ExecutionState> =
+            (0..MAX_EXECUTIONS / 4).map(|key| enter("a", key)).collect();
+        assert!(matches!(enter("a", MAX_EXECUTIONS), ExecutionState::Full));
+        assert!(matches!(enter("a", 0), ExecutionState::Running(_)));
         let other = first("b", 0);
         drop(held);
         let (large, further) = (first("a", 1), first("a", 2));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_store::{Filter, Key, Kind, Page, Record, Store, StoreError};
+use mortise_store::{Key, Page, Record, RecordFilter, RecordKind, Store, StoreError};
 use serde_json::Value;
 
 /// Files in use, each with the number of its users.
@@ -13,17 +13,17 @@ pub(crate) struct HeldFiles(Arc<Mutex<HashMap<Key, usize>>>);
 
 /// Guard of the use of a file. Dropping the guard ends the use.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct FileUse {
     all: HeldFiles,
     key: Key,
 }
 
 impl HeldFiles {
     /// Begin to use a file.
-    pub(crate) fn hold(&self, key: Key) -> Held {
+    pub(crate) fn hold(&self, key: Key) -> FileUse {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *all.entry(key.clone()).or_default() += 1;
-        Held {
+        FileUse {
             all: self.clone(),
             key,
         }
@@ -42,14 +42,14 @@ impl HeldFiles {
 /// When the store cannot be read.
 pub(crate) async fn is_read(store: &dyn Store, file: &Key) -> Result<bool, StoreError> {
     let id = file.id.clone();
-    let reads: Filter =
+    let reads: RecordFilter =
         Box::new(move |record| record.open && input_of(record).as_ref() == Some(&id));
     let page = Page {
         after: None,
         limit: 1,
         ascending: false,
     };
-    let batches = store.list(&file.owner, Kind::Batch, page, Some(reads));
+    let batches = store.list(&file.owner, RecordKind::Batch, page, Some(reads));
     Ok(!batches.await?.entries.is_empty())
 }
 
@@ -60,7 +60,7 @@ fn input_of(record: &Record) -> Option<String> {
     Some(id.to_owned())
 }
 
-impl Drop for Held {
+impl Drop for FileUse {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(users) = all.get_mut(&self.key) {
@@ -74,14 +74,14 @@ impl Drop for Held {
 
 #[cfg(test)]
 mod tests {
-    use mortise_store::Kind;
+    use mortise_store::RecordKind;
 
     use super::*;
 
     #[test]
     fn a_file_is_held_until_its_last_user_has_gone() {
         let (files, owner) = (HeldFiles::default(), Arc::from("tenant a"));
-        let key = |id: &str| Key::new(&owner, Kind::File, id);
+        let key = |id: &str| Key::new(&owner, RecordKind::File, id);
         let (one, other) = (files.hold(key("a")), files.hold(key("a")));
         drop(one);
         assert!(files.is_held(&key("a")) && !files.is_held(&key("b")));

@@ -15,14 +15,16 @@ use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use mortise_http::{Context, Owner, Problem, panicked, read_json};
-use mortise_store::{Change, Key, Kind, Record, StoreError};
+use mortise_store::{Change, Key, Record, RecordKind, StoreError};
 use mortise_trace::Span;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
 use crate::call::call_of;
-use crate::executions::{Execution, Fingerprint, Found, Head, Registered};
+use crate::executions::{
+    AnswerHead, Execution, ExecutionState, RegisteredExecution, RequestFingerprint,
+};
 use crate::ids::{Seed, now};
 use crate::limits::MAX_IDEMPOTENCY_KEY;
 use crate::problem::problem_of;
@@ -98,7 +100,7 @@ async fn once(
         Entered::First(registered) => registered,
         Entered::Running(execution) => return replay(execution, true).await,
     };
-    let kept = Key::new(&owner, Kind::Idempotency, key);
+    let kept = Key::new(&owner, RecordKind::Idempotency, key);
     if let Some(record) = claimed(state, &kept, fingerprint).await? {
         return of_record(&record, fingerprint);
     }
@@ -120,7 +122,7 @@ async fn once(
 /// Result of entering a request with a key in the table of executions.
 enum Entered {
     /// The request is the first of its key, and no other answers it.
-    First(Registered),
+    First(RegisteredExecution),
     /// A request of the same key is being answered, and the answer has begun.
     Running(Arc<Execution>),
 }
@@ -128,15 +130,15 @@ enum Entered {
 async fn entered(
     state: &ApiState,
     name: &(Arc<str>, String),
-    fingerprint: Fingerprint,
+    fingerprint: RequestFingerprint,
     whose: &Owner,
 ) -> Result<Entered, Problem> {
     loop {
         let memory = state.recordings.open(whose.clone());
         let execution = match state.executions.enter(name.clone(), fingerprint, memory) {
-            Found::First(registered) => return Ok(Entered::First(registered)),
-            Found::Running(execution) => execution,
-            Found::Full => {
+            ExecutionState::First(registered) => return Ok(Entered::First(registered)),
+            ExecutionState::Running(execution) => execution,
+            ExecutionState::Full => {
                 return Err(Problem::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "too_many_idempotent_requests",
@@ -160,7 +162,7 @@ async fn entered(
 async fn claimed(
     state: &ApiState,
     kept: &Key,
-    fingerprint: Fingerprint,
+    fingerprint: RequestFingerprint,
 ) -> Result<Option<Record>, Problem> {
     let mut pause = ELSEWHERE_PAUSE;
     loop {
@@ -190,7 +192,7 @@ async fn claimed(
 }
 
 /// The record by which a host claims a key until it expires.
-fn claim_of(key: &Key, fingerprint: Fingerprint, expires: i64) -> Record {
+fn claim_of(key: &Key, fingerprint: RequestFingerprint, expires: i64) -> Record {
     let line = json!({"fingerprint": hex(fingerprint)});
     Record {
         key: key.clone(),
@@ -202,7 +204,7 @@ fn claim_of(key: &Key, fingerprint: Fingerprint, expires: i64) -> Record {
 }
 
 /// Give up the claim of a key whose request can be retried, unless another host has taken it over.
-async fn release(state: &ApiState, key: &Key, fingerprint: Fingerprint) {
+async fn release(state: &ApiState, key: &Key, fingerprint: RequestFingerprint) {
     let claim = claim_of(key, fingerprint, 0);
     let release = Change::Replace {
         before: claim.body.clone(),
@@ -236,7 +238,7 @@ fn key_of(headers: &HeaderMap) -> Result<String, Problem> {
     }
 }
 
-fn fingerprint(parts: &http::request::Parts, body: &[u8]) -> Fingerprint {
+fn fingerprint(parts: &http::request::Parts, body: &[u8]) -> RequestFingerprint {
     let mut hash = Sha256::new();
     let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
     hash.update(path.as_bytes());
@@ -245,7 +247,7 @@ fn fingerprint(parts: &http::request::Parts, body: &[u8]) -> Fingerprint {
     hash.finalize().into()
 }
 
-fn seed(key: &Key, fingerprint: Fingerprint) -> Arc<[u8]> {
+fn seed(key: &Key, fingerprint: RequestFingerprint) -> Arc<[u8]> {
     let parts = [
         key.owner.as_bytes(),
         &[0],
@@ -269,7 +271,7 @@ fn conflict() -> Problem {
 /// Answer the request and keep the answer, whether or not a caller reads it.
 async fn execute(
     state: Arc<ApiState>,
-    registered: Registered,
+    registered: RegisteredExecution,
     key: Key,
     context: Context,
     request: Request<Body>,
@@ -295,7 +297,7 @@ async fn recorded(
     let response = answered.unwrap_or_else(|_| panicked().into_response());
     let (mut parts, body) = response.into_parts();
     let problem = parts.extensions.remove::<Problem>();
-    let head = Head {
+    let head = AnswerHead {
         status: parts.status,
         headers: parts.headers,
         problem,
@@ -322,7 +324,7 @@ async fn recorded(
     written.is_ok()
 }
 
-fn record_of(state: &ApiState, key: Key, execution: &Execution, head: &Head) -> Record {
+fn record_of(state: &ApiState, key: Key, execution: &Execution, head: &AnswerHead) -> Record {
     let headers = KEPT.iter().filter_map(|name| {
         let value = head.headers.get(*name)?.to_str().ok()?;
         Some(json!([name, value]))
@@ -345,7 +347,7 @@ fn record_of(state: &ApiState, key: Key, execution: &Execution, head: &Head) -> 
     }
 }
 
-fn hex(fingerprint: Fingerprint) -> String {
+fn hex(fingerprint: RequestFingerprint) -> String {
     fingerprint
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -363,7 +365,7 @@ fn head_of(record: &Record) -> Value {
 }
 
 /// Stored answer of a record.
-fn of_record(record: &Record, fingerprint: Fingerprint) -> Result<Response, Problem> {
+fn of_record(record: &Record, fingerprint: RequestFingerprint) -> Result<Response, Problem> {
     let (head, body) = (head_of(record), split(record).1);
     if head["fingerprint"] != hex(fingerprint) {
         return Err(conflict());

@@ -57,4 +57,4 @@ pub use library::{LibraryAccess, ModelLibrary, PullStep};
 pub use retention::Retention;
 pub use state::ApiState;
 pub use unsupported::Unsupported;
-pub use vector_stores::{AllCollections, Question};
+pub use vector_stores::{AllCollections, CollectionQuery};

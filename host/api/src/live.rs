@@ -13,10 +13,10 @@ type Name = (Arc<str>, String);
 
 /// Answers that are made in the background, by account and id.
 #[derive(Default)]
-pub(crate) struct LiveAnswers(Arc<Mutex<HashMap<Name, Arc<Live>>>>);
+pub(crate) struct LiveAnswers(Arc<Mutex<HashMap<Name, Arc<LiveAnswer>>>>);
 
 /// An answer that is made in the background, with its events so far.
-pub(crate) struct Live {
+pub(crate) struct LiveAnswer {
     log: Mutex<Log>,
     /// Events so far.
     grown: watch::Sender<usize>,
@@ -33,10 +33,10 @@ struct Log {
 }
 
 /// Handle of a registered answer. Dropping the handle ends the entry.
-pub(crate) struct Registered {
-    all: Arc<Mutex<HashMap<Name, Arc<Live>>>>,
+pub(crate) struct RegisteredAnswer {
+    all: Arc<Mutex<HashMap<Name, Arc<LiveAnswer>>>>,
     name: Name,
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<LiveAnswer>,
 }
 
 impl LiveAnswers {
@@ -47,12 +47,12 @@ impl LiveAnswers {
         owner: &Arc<str>,
         id: &str,
         memory: Reservation,
-    ) -> Option<Registered> {
+    ) -> Option<RegisteredAnswer> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.keys().filter(|(known, _)| known == owner).count() >= MAX_BACKGROUND {
             return None;
         }
-        let live = Arc::new(Live {
+        let live = Arc::new(LiveAnswer {
             log: Mutex::new(Log {
                 events: Vec::new(),
                 bytes: 0,
@@ -67,20 +67,20 @@ impl LiveAnswers {
             return None;
         }
         all.insert(name.clone(), Arc::clone(&live));
-        Some(Registered {
+        Some(RegisteredAnswer {
             all: Arc::clone(&self.0),
             name,
             live,
         })
     }
 
-    pub(crate) fn find(&self, owner: &Arc<str>, id: &str) -> Option<Arc<Live>> {
+    pub(crate) fn find(&self, owner: &Arc<str>, id: &str) -> Option<Arc<LiveAnswer>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&(Arc::clone(owner), id.to_owned())).cloned()
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredAnswer {
     fn drop(&mut self) {
         self.live.end();
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ impl Drop for Registered {
     }
 }
 
-impl Live {
+impl LiveAnswer {
     /// Add events. What is beyond the bound is not kept, and readers get what was kept.
     pub(crate) fn add(&self, events: &[String]) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);

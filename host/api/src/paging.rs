@@ -2,7 +2,7 @@
 
 use http::Uri;
 use mortise_http::Problem;
-use mortise_store::{Listing, Page};
+use mortise_store::{Page, RecordPage};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
@@ -12,9 +12,9 @@ pub(crate) const MAX_ENTRIES: usize = 100;
 
 /// Parameters of a query, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct QueryParameters(Vec<(String, String)>);
 
-impl Query {
+impl QueryParameters {
     /// # Errors
     /// When the caller gives a parameter that is not in `known`. One that ends in `[` stands for all that
     /// begin so.
@@ -117,7 +117,7 @@ impl Query {
 }
 
 /// A list as OpenAI writes it.
-pub(crate) fn list_body(listing: Listing<Value>) -> Value {
+pub(crate) fn list_body(listing: RecordPage<Value>) -> Value {
     let id = |entry: Option<&Value>| entry.and_then(|entry| entry.get("id")).cloned();
     let (first, last) = (id(listing.entries.first()), id(listing.entries.last()));
     json!({

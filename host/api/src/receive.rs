@@ -13,7 +13,7 @@ use crate::problem::problem_of;
 use crate::state::ApiState;
 
 /// A request whose body is here.
-pub(crate) struct Received {
+pub(crate) struct ReceivedRequest {
     pub(crate) parts: Parts,
     pub(crate) object: Map<String, Value>,
     /// Memory of the body, given back when it is dropped.
@@ -28,7 +28,7 @@ pub(crate) async fn receive(
     context: &Context,
     route: &'static str,
     request: HttpRequest<Body>,
-) -> Result<Received, Problem> {
+) -> Result<ReceivedRequest, Problem> {
     let (mut parts, body) = request.into_parts();
     let call = call_of(context, route, "POST", &parts.headers);
     let identity = state.service.identify(&call).await.map_err(problem_of)?;
@@ -40,7 +40,7 @@ pub(crate) async fn receive(
     parts
         .headers
         .insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-    Ok(Received {
+    Ok(ReceivedRequest {
         parts,
         object,
         reserved,

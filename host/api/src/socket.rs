@@ -40,7 +40,7 @@ const HANDSHAKE: [&str; 7] = [
 ];
 
 /// A request as the route's handler answers it.
-pub(crate) type Handle =
+pub(crate) type RouteHandler =
     fn(Arc<ApiState>, Context, Request<Body>) -> BoxFuture<'static, Result<Response, Problem>>;
 
 /// The body of a request, from the object of a frame.
@@ -52,7 +52,7 @@ pub(crate) struct SocketDialect {
     /// The body of a request, from a frame.
     pub(crate) body: Translate,
     /// Answers a request with server-sent events.
-    pub(crate) handle: Handle,
+    pub(crate) handle: RouteHandler,
     /// A problem as a frame.
     pub(crate) problem: fn(&Problem) -> Value,
     /// The frame behind the last event; none if the events themselves say that they end.
@@ -69,7 +69,7 @@ pub(crate) async fn upgrade(
     own: impl FnOnce(&Owner) -> Extensions,
 ) -> Result<Response, Problem> {
     let most = state.http.body.bytes.min(MAX_SOCKET_MESSAGE);
-    let Handshake {
+    let SocketHandshake {
         socket,
         parts,
         owner,
@@ -95,7 +95,7 @@ pub(crate) async fn upgrade(
 }
 
 /// A handshake that is right, of a caller who may ask something.
-pub(crate) struct Handshake {
+pub(crate) struct SocketHandshake {
     pub(crate) socket: WebSocketUpgrade,
     pub(crate) parts: Parts,
     /// Owner of the memory that the connection takes.
@@ -112,7 +112,7 @@ pub(crate) async fn shake_hands(
     request: Request<Body>,
     most: usize,
     bytes: usize,
-) -> Result<Handshake, Problem> {
+) -> Result<SocketHandshake, Problem> {
     let (mut parts, _) = request.into_parts();
     let call = call_of(context, context.route, "GET", &parts.headers);
     let identity = state.service.identify(&call).await.map_err(problem_of)?;
@@ -123,7 +123,7 @@ pub(crate) async fn shake_hands(
     let socket = socket.map_err(|refusal| {
         Problem::new(refusal.status(), "malformed_handshake", refusal.body_text())
     })?;
-    Ok(Handshake {
+    Ok(SocketHandshake {
         socket: socket.max_message_size(most).max_frame_size(most),
         parts,
         owner,

@@ -7,7 +7,7 @@ use http::StatusCode;
 use http::request::Parts;
 use mortise_http::{Context, Problem, append_headers, json_response};
 use mortise_service::{Admission, Principal};
-use mortise_store::{Change, Item, Key, Listing, Record, StoreError};
+use mortise_store::{Change, Item, Key, Record, RecordPage, StoreError};
 use serde_json::{Value, json};
 
 use crate::call::{call_of, record_principal};
@@ -15,12 +15,12 @@ use crate::problem::problem_of;
 use crate::state::ApiState;
 
 /// A caller who may read and change what is stored for its account.
-pub(crate) struct Caller {
+pub(crate) struct AccountCaller {
     pub(crate) owner: Arc<str>,
     admission: Admission,
 }
 
-impl Caller {
+impl AccountCaller {
     /// Caller.
     pub(crate) fn subject(&self) -> &str {
         &self.admission.allowance().principal.subject
@@ -67,9 +67,9 @@ pub(crate) fn value_of(record: &Record) -> Value {
 }
 
 /// The objects of a page of items.
-pub(crate) fn parsed(listing: &Listing<Item>) -> Listing<Value> {
+pub(crate) fn parsed(listing: &RecordPage<Item>) -> RecordPage<Value> {
     let entries = listing.entries.iter();
-    Listing {
+    RecordPage {
         entries: entries
             .map(|item| serde_json::from_slice(&item.body).unwrap_or_default())
             .collect(),
@@ -114,12 +114,12 @@ pub(crate) async fn caller(
     route: &'static str,
     method: &'static str,
     parts: &Parts,
-) -> Result<Caller, Problem> {
+) -> Result<AccountCaller, Problem> {
     let call = call_of(context, route, method, &parts.headers);
     let admission = state.service.authorize(&call, None).await;
     let admission = admission.map_err(problem_of)?;
     record_principal(context, &admission.allowance().principal);
-    Ok(Caller {
+    Ok(AccountCaller {
         owner: admission.account(),
         admission,
     })

@@ -8,7 +8,7 @@ use mortise_service::OfflineError;
 use serde_json::{Map, Value, json};
 
 use mortise_harness::Harness;
-use mortise_harness::{Budget, check_pieces};
+use mortise_harness::{CaseBudget, check_pieces};
 
 /// Texts that no plugin produces by itself, and control tokens of many models.
 const CANARY: &str = "abuse\u{202e}<|im_start|>system\n<|im_end|></s>[INST]<tool_call>{\"";
@@ -56,7 +56,7 @@ fn endure(harness: &Harness, kind: Kind, input: &Value) -> anyhow::Result<()> {
     };
     match kind {
         Kind::ChatTemplate => check_segments(&said),
-        Kind::OutputParser => check_pieces(harness, input, &said, Budget::cutting(CUTS)),
+        Kind::OutputParser => check_pieces(harness, input, &said, CaseBudget::cutting(CUTS)),
         Kind::Grammar | Kind::Policy | Kind::Tool | Kind::Guardrail | Kind::Retriever => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use crate::like::like_model;
 use crate::outcomes::Outcomes;
 use crate::plugin::LoadPlugin as _;
 use mortise_harness::print;
-use mortise_harness::{Budget, Case, PluginUnderTest, carried, checked};
+use mortise_harness::{Case, CaseBudget, PluginUnderTest, carried, checked};
 
 /// Default folder of golden cases.
 const DEFAULT_FOLDER: &str = "cases";
@@ -85,7 +85,7 @@ fn check(args: &PluginTestArgs, as_json: bool) -> anyhow::Result<()> {
     let cases = read_cases(&subject, args.cases.as_deref())?;
     let mut outcomes = Outcomes::new(as_json);
     for (name, case) in &cases {
-        outcomes.tell(name, case.run(&subject, &common, Budget::THOROUGH))?;
+        outcomes.tell(name, case.run(&subject, &common, CaseBudget::THOROUGH))?;
     }
     for kind in subject.component.kinds() {
         // With the settings of the first of its cases that the plugin takes.

@@ -27,9 +27,9 @@ const P256: [u8; 26] = [
 const POINT_BYTES: usize = 65;
 
 /// Private key that signs what is pushed.
-pub(crate) struct SigningKey(EcdsaKeyPair);
+pub(crate) struct ArtifactKey(EcdsaKeyPair);
 
-impl SigningKey {
+impl ArtifactKey {
     /// The key of a file.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let der = pem(path, "PRIVATE KEY")?;

@@ -26,7 +26,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use mortise_harness::{PluginUnderTest, print, print_json, prove, read};
-use mortise_plugin_manager::{Declared, PluginConfig};
+use mortise_plugin_manager::{DeclaredModels, PluginConfig};
 use serde_json::{Value, json};
 
 pub use crate::args::AuthorCommand;
@@ -76,7 +76,7 @@ fn settings_of(args: &PluginFileArgs) -> anyhow::Result<Value> {
 
 fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
     let subject = PluginUnderTest::load(args)?;
-    Declared::of(&subject.component).map_err(anyhow::Error::msg)?;
+    DeclaredModels::of(&subject.component).map_err(anyhow::Error::msg)?;
     subject.harness(&settings_of(args)?)?;
     let cases = prove(&subject.host, &subject.component, &PluginConfig::default())?;
     let kinds = subject.component.kinds().iter().map(|kind| kind.as_str());

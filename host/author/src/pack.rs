@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use mortise_plugin::{
     CASES_SECTION, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, VERSION_SECTION,
 };
-use mortise_plugin_manager::Declared;
+use mortise_plugin_manager::DeclaredModels;
 use serde_json::{Value, json};
 
 use crate::args::PluginPackArgs;
@@ -43,7 +43,7 @@ pub(crate) fn pack(args: &PluginPackArgs) -> anyhow::Result<Value> {
     if let Some(path) = &args.serves {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read `{}`", path.display()))?;
-        Declared::parse(&text)
+        DeclaredModels::parse(&text)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("`{}` is no good", path.display()))?;
         sections.push((SERVES_SECTION, text.into_bytes()));

@@ -11,7 +11,9 @@ use mortise_harness::print_as;
 use serde_json::json;
 
 use crate::args::{Language, PluginNewArgs};
-use crate::templates::{File, JAVASCRIPT, PYTHON, SDK, TYPES, of_kind, of_language, sources};
+use crate::templates::{
+    JAVASCRIPT, PYTHON, SDK, TYPES, TemplateFile, of_kind, of_language, sources,
+};
 
 /// Stand for the plugin's name and kind in the templates.
 const NAME: &str = "plugin-name";
@@ -49,7 +51,7 @@ pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<()> {
 
 /// Files of this release that a project carries unchanged.
 fn carried(lang: Language) -> Vec<(String, &'static str)> {
-    let named = |(path, text): &File| ((*path).to_owned(), *text);
+    let named = |(path, text): &TemplateFile| ((*path).to_owned(), *text);
     match lang {
         Language::Rust => {
             let mut files: Vec<_> = SDK.iter().map(named).collect();
@@ -68,7 +70,7 @@ fn carried(lang: Language) -> Vec<(String, &'static str)> {
 }
 
 /// A package as it is published: its own files, and the WIT package in it.
-fn packaged(name: &str, own: &[&[File]]) -> Vec<(String, &'static str)> {
+fn packaged(name: &str, own: &[&[TemplateFile]]) -> Vec<(String, &'static str)> {
     let wit = mortise_wit::FILES.iter();
     let wit = wit.map(|(file, text)| (format!("{name}/wit/{file}"), *text));
     let own = own.iter().copied().flatten();

@@ -9,12 +9,12 @@ use mortise_harness::prove;
 use mortise_plugin::{Component, ComponentSource, HostConfig, PluginHost};
 use mortise_plugin_manager::{PluginConfig, check_signature};
 use mortise_registry::{
-    ArtifactStore, Digest, Layout, Lock, LockedPlugin, Plugin, Pulled, Reference, Registry,
-    RegistryConfig, is_file_name, pull, push,
+    ArtifactStore, Digest, Layout, Lock, LockedPlugin, PluginArtifact, Pulled, Reference,
+    RegistryClient, RegistryConfig, is_file_name, pull, push,
 };
 use serde_json::{Value, json};
 
-use crate::cosign::{self, SigningKey};
+use crate::cosign::{self, ArtifactKey};
 use crate::registry_args::{PluginPullArgs, PluginPushArgs, PluginSearchArgs};
 use crate::sign::signature_of;
 
@@ -45,7 +45,7 @@ pub(crate) fn push_plugin(args: &PluginPushArgs, credentials: &[PathBuf]) -> any
         Err(error) => return Err(error).context(format!("cannot read `{}`", beside.display())),
     };
     let signed = signature.is_some();
-    let plugin = Plugin {
+    let plugin = PluginArtifact {
         wasm,
         signature,
         imports: component
@@ -56,13 +56,13 @@ pub(crate) fn push_plugin(args: &PluginPushArgs, credentials: &[PathBuf]) -> any
         exports: exports(&component),
         annotations: annotations(&args.reference, &component),
     };
-    let key = args.cosign_key.as_deref().map(SigningKey::read);
+    let key = args.cosign_key.as_deref().map(ArtifactKey::read);
     let key = key.transpose()?;
     let digest = match &args.place.layout {
         Some(folder) => store(&mut Layout::new(folder), args, &plugin, key.as_ref())?,
         None => {
             let config = args.place.wire.config(credentials);
-            let mut registry = Registry::new(&args.reference.registry, config)?;
+            let mut registry = RegistryClient::new(&args.reference.registry, config)?;
             store(&mut registry, args, &plugin, key.as_ref())?
         }
     };
@@ -79,8 +79,8 @@ pub(crate) fn push_plugin(args: &PluginPushArgs, credentials: &[PathBuf]) -> any
 fn store(
     store: &mut impl ArtifactStore,
     args: &PluginPushArgs,
-    plugin: &Plugin,
-    key: Option<&SigningKey>,
+    plugin: &PluginArtifact,
+    key: Option<&ArtifactKey>,
 ) -> anyhow::Result<Digest> {
     let digest = push(store, &args.reference, plugin)?;
     if let Some(key) = key {
@@ -251,7 +251,7 @@ fn fetch(
     }
     let config: RegistryConfig = args.place.wire.config(credentials);
     let host = args.mirror.as_deref().unwrap_or(&wanted.registry);
-    taken(&mut Registry::new(host, config)?, args, wanted)
+    taken(&mut RegistryClient::new(host, config)?, args, wanted)
 }
 
 /// Pull a plugin that is signed by cosign, if that is asked for.
@@ -323,7 +323,7 @@ fn trusted_keys(texts: &[String]) -> anyhow::Result<Vec<[u8; 32]>> {
 
 /// Plugins of a registry by a part of their names.
 pub(crate) fn search(args: &PluginSearchArgs, credentials: &[PathBuf]) -> anyhow::Result<Value> {
-    let mut registry = Registry::new(&args.registry, args.wire.config(credentials))?;
+    let mut registry = RegistryClient::new(&args.registry, args.wire.config(credentials))?;
     let names = registry.search(&args.term).with_context(|| {
         format!(
             "`{}` cannot be searched; not every registry has a catalogue",

@@ -5,7 +5,7 @@ use mortise_plugin::Kind;
 use crate::args::Language;
 
 /// A file of a project: its path and its text.
-pub(crate) type File = (&'static str, &'static str);
+pub(crate) type TemplateFile = (&'static str, &'static str);
 
 /// Files of the templates folder, with the path that each has in a project.
 macro_rules! templates {
@@ -42,14 +42,14 @@ macro_rules! package {
 }
 
 /// The package for Python, without the WIT package.
-pub(crate) const PYTHON: &[File] = package!["python/mortise_plugin" as "mortise_plugin":
+pub(crate) const PYTHON: &[TemplateFile] = package!["python/mortise_plugin" as "mortise_plugin":
     "__init__.py",
     "__main__.py",
     "guest/entry.py",
 ];
 
 /// The package for JavaScript, without the WIT package and its types.
-pub(crate) const JAVASCRIPT: &[File] = package!["js" as "mortise-plugin":
+pub(crate) const JAVASCRIPT: &[TemplateFile] = package!["js" as "mortise-plugin":
     "package.json",
     "cli.mjs",
     "guest/entry.js",
@@ -59,7 +59,7 @@ pub(crate) const JAVASCRIPT: &[File] = package!["js" as "mortise-plugin":
 ];
 
 /// Types of each version of the WIT package.
-pub(crate) const TYPES: &[File] = &[
+pub(crate) const TYPES: &[TemplateFile] = &[
     (
         "mortise-plugin/types/v0.1.d.ts",
         include_str!("../../../wit/ts/v0.1.d.ts"),
@@ -75,7 +75,7 @@ pub(crate) const TYPES: &[File] = &[
 ];
 
 /// The SDK as it is published. Without what only its own tests need, so that nobody resolves that.
-pub(crate) const SDK: &[File] = sdk![
+pub(crate) const SDK: &[TemplateFile] = sdk![
     "Cargo.toml",
     "src/bindings.rs",
     "src/chat_template.rs",
@@ -113,7 +113,7 @@ pub(crate) const SDK: &[File] = sdk![
 ];
 
 /// The cases and the schema of a kind: the same in every language, since the plugins do the same.
-pub(crate) fn of_kind(kind: Kind) -> &'static [File] {
+pub(crate) fn of_kind(kind: Kind) -> &'static [TemplateFile] {
     match kind {
         Kind::Policy => templates!["policy":
             "settings.schema.json",
@@ -170,7 +170,7 @@ pub(crate) fn of_kind(kind: Kind) -> &'static [File] {
 }
 
 /// Files of every project of a language, whatever its kind.
-pub(crate) fn of_language(lang: Language) -> &'static [File] {
+pub(crate) fn of_language(lang: Language) -> &'static [TemplateFile] {
     match lang {
         Language::Rust => &[
             (
@@ -254,7 +254,7 @@ macro_rules! c {
 }
 
 /// The sources of a plugin.
-pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [File] {
+pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [TemplateFile] {
     match (lang, kind) {
         (Language::Rust, Kind::Policy) => rust!("policy"),
         (Language::Rust, Kind::ChatTemplate) => rust!("chat-template"),
@@ -336,7 +336,7 @@ mod tests {
             Kind::Guardrail,
             Kind::Retriever,
         ] {
-            let is_schema = |(path, _): &&File| *path == "settings.schema.json";
+            let is_schema = |(path, _): &&TemplateFile| *path == "settings.schema.json";
             let (_, text) = of_kind(kind).iter().find(is_schema).expect("a schema");
             let schema = JsonSchema::compile(serde_json::from_str(text).expect("JSON"));
             let schema = schema.expect("a schema");

@@ -24,7 +24,7 @@ pub enum BadCommand {
 
 /// Values of the places in a command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct PlaceholderValues<'a> {
     /// Path of the model's files, or its name on the hub.
     pub(crate) model: Option<&'a str>,
     /// Name by which the process is asked for the model.
@@ -33,7 +33,7 @@ pub(crate) struct Place<'a> {
     pub(crate) port: u16,
 }
 
-impl Place<'_> {
+impl PlaceholderValues<'_> {
     /// The command with everything in place. What the command does not name is appended as `--model`, `--port`
     /// and `--host`.
     ///
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn words(command: &[&str], model: Option<&str>) -> Result<Vec<String>, BadCommand> {
-        let place = Place {
+        let place = PlaceholderValues {
             model,
             name: "qwen",
             port: 50_001,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use mortise_models::lifecycle::OutputLog;
-use mortise_models::{ChildConfig, Ended, RuntimeEnd};
+use mortise_models::{ChildConfig, RuntimeEnd, UnexpectedEnd};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::watch;
 
@@ -166,7 +166,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn follow(mut self) -> Ended {
+    fn follow(mut self) -> UnexpectedEnd {
         let mut status = None;
         for line in BufReader::new(&mut self.answers)
             .lines()
@@ -192,7 +192,7 @@ impl Follower {
         let lines = self
             .output
             .last(usize::try_from(lines).unwrap_or(usize::MAX));
-        let ended = Ended {
+        let ended = UnexpectedEnd {
             detail: format!("{cause}; {}", quoted(&lines)),
             cause,
         };

@@ -13,7 +13,7 @@ use mortise_models::{
 use mortise_upstream::{ClientError, Probe, UpstreamRuntime};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::arguments::{BadCommand, HOST, Place, check, model_of};
+use crate::arguments::{BadCommand, HOST, PlaceholderValues, check, model_of};
 use crate::output::quoted;
 use crate::ports::{Port, Ports};
 use crate::process::Process;
@@ -88,7 +88,7 @@ impl Children {
         let port = self.ports.take(config.base_port);
         let port = port.ok_or(ChildError::NoPort(config.base_port))?;
         let files = model_of(model);
-        let place = Place {
+        let place = PlaceholderValues {
             model: files.as_deref(),
             name: &config.upstream.model,
             port: port.number,
@@ -131,7 +131,7 @@ impl Children {
 }
 
 /// Base URL of the process's API.
-fn url(place: &Place<'_>, config: &ChildConfig) -> Result<BaseUrl, ChildError> {
+fn url(place: &PlaceholderValues<'_>, config: &ChildConfig) -> Result<BaseUrl, ChildError> {
     let url = format!("http://{HOST}:{}{}", place.port, config.base_path);
     let url = url.parse::<BaseUrl>();
     url.map_err(|error| ChildError::Start(io::Error::other(error)))

@@ -20,7 +20,7 @@ use mortise_plugin::{
     PluginHost, Policy, RateCounters, UsageReport,
 };
 use mortise_test_support::valkey::Valkey as Server;
-use mortise_valkey::{Authorities, SharedCounters, Valkey, ValkeyConfig, WhenLost};
+use mortise_valkey::{LedgerCounters, Valkey, ValkeyAuthorities, ValkeyConfig, WhenLost};
 
 const WARM_UP: usize = 500;
 const CALLS: usize = 10_000;
@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         timeout: Duration::from_secs(1),
         lease: Duration::from_secs(60),
         when_lost: WhenLost::Refuse,
-        authorities: Authorities::public()?,
+        authorities: ValkeyAuthorities::public()?,
     })
     .await;
     println!(
@@ -82,7 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         pings(&server)?
     );
     for (name, terms) in TERMS.into_iter().skip(1) {
-        let counters = SharedCounters::of(&valkey, name);
+        let counters = LedgerCounters::of(&valkey, name);
         measure(&format!("Valkey, {name}"), terms, Arc::new(counters)).await?;
     }
     println!("\nlost: {}", valkey.stats().lost);

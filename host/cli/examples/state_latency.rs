@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_store::{
-    Change, Key, Kind, PostgresConfig, PostgresStore, Record, SqliteStore, Store, StoreConfig,
+    Change, Key, PostgresConfig, PostgresStore, Record, RecordKind, SqliteStore, Store, StoreConfig,
 };
 use mortise_test_support::Server;
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ fn fill(path: &std::path::Path, url: Option<&str>, made: &Value) -> String {
             ),
         };
         let owner = Arc::from(OWNER);
-        let key = |id: String| Key::new(&owner, Kind::Response, id);
+        let key = |id: String| Key::new(&owner, RecordKind::Response, id);
         let id = made["id"].as_str().expect("an id").to_owned();
         let found = store.get(key(id.clone())).await.expect("read");
         let found = found.expect("the response of a caller without a tenant");

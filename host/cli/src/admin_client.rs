@@ -10,7 +10,7 @@ use ureq::Agent;
 
 use crate::admin_args::{AdminServer, Against};
 use crate::admin_tls::{AdminTls, tls_config};
-use crate::advice::{Advise as _, Usage};
+use crate::advice::{Advise as _, UsageError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -47,7 +47,7 @@ impl AdminClient {
             _ => {
                 let missing = "no server is named: give --config with the configuration of its `mortise serve --config`, \
                                whose table `[admin]` has address and key, or --admin-url and --admin-key-env";
-                return Err(Usage(missing.to_owned()).into());
+                return Err(UsageError(missing.to_owned()).into());
             }
         };
         Self::at(&url, key, &server.tls)

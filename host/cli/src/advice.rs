@@ -26,15 +26,15 @@ impl std::error::Error for Advised {}
 
 /// Wrong usage of the command line that only the command itself can tell.
 #[derive(Debug)]
-pub(crate) struct Usage(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
-impl fmt::Display for Usage {
+impl fmt::Display for UsageError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Usage {}
+impl std::error::Error for UsageError {}
 
 /// Adds what to do to the error of a result.
 pub(crate) trait Advise<T> {
@@ -56,7 +56,7 @@ impl<T, E: Into<anyhow::Error>> Advise<T> for Result<T, E> {
 pub(crate) fn is_usage(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<Advised>() {
         Some(advised) => is_usage(&advised.error),
-        None => error.is::<ConfigError>() || error.is::<Usage>(),
+        None => error.is::<ConfigError>() || error.is::<UsageError>(),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::discovery::KnownModels;
 use crate::doors::Doors;
-use crate::hand_over::{Arrival, HandOver};
+use crate::hand_over::{HandOver, InheritedListeners};
 use crate::open::{Surroundings, open};
 use crate::running::{SETTLE, start_admin};
 use crate::tasks::{listener_of, signals};
@@ -34,7 +34,7 @@ const LISTENER_ENDED: &str = "the listener ended, and without it there is no ser
 
 /// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
 pub(crate) fn serve(source: ConfigSource, take_over: bool) -> anyhow::Result<()> {
-    let arrival = Arrival::receive(take_over)?;
+    let arrival = InheritedListeners::receive(take_over)?;
     let mut config = source.load()?;
     if let Some(folder) = fault_folder() {
         faults::enable(folder);
@@ -56,7 +56,11 @@ pub(crate) fn serve(source: ConfigSource, take_over: bool) -> anyhow::Result<()>
     result
 }
 
-async fn run(mut config: Config, source: ConfigSource, mut arrival: Arrival) -> anyhow::Result<()> {
+async fn run(
+    mut config: Config,
+    source: ConfigSource,
+    mut arrival: InheritedListeners,
+) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
     let (ends, mut signals) = signals()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use mortise_admin::limits::{MAX_AUDIT_BACKLOG, MAX_RECENT_AUDIT_ENTRIES};
-use mortise_admin::{Auditor, Entry, Recording};
+use mortise_admin::{AuditEntry, AuditRecording, Auditor};
 use mortise_config::AuditConfig;
 use mortise_models::lifecycle::{ModelEvent, ModelManager};
 use mortise_plugin_manager::{LivePlugins, Reload};
@@ -31,8 +31,8 @@ pub(crate) struct Audit {
     /// The last entry was not kept.
     failing: AtomicBool,
     lost: AtomicU64,
-    recent: Mutex<VecDeque<Arc<Entry>>>,
-    listeners: broadcast::Sender<Arc<Entry>>,
+    recent: Mutex<VecDeque<Arc<AuditEntry>>>,
+    listeners: broadcast::Sender<Arc<AuditEntry>>,
 }
 
 impl Audit {
@@ -215,16 +215,16 @@ impl Auditor for Audit {
         self.reads
     }
 
-    fn record(&self, entry: Entry) -> Recording<'_> {
+    fn record(&self, entry: AuditEntry) -> AuditRecording<'_> {
         Box::pin(self.tell(Value::Object(entry)))
     }
 
-    fn recent(&self) -> Vec<Arc<Entry>> {
+    fn recent(&self) -> Vec<Arc<AuditEntry>> {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.iter().cloned().collect()
     }
 
-    fn listen(&self) -> Receiver<Arc<Entry>> {
+    fn listen(&self) -> Receiver<Arc<AuditEntry>> {
         self.listeners.subscribe()
     }
 }

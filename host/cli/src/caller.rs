@@ -19,7 +19,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The server, and who asks.
 #[derive(Debug, Args)]
-pub(crate) struct Target {
+pub(crate) struct ServerTarget {
     /// The address of the server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     url: String,
@@ -32,7 +32,7 @@ pub(crate) struct Target {
 }
 
 /// A server that can be asked.
-pub(crate) struct Caller {
+pub(crate) struct ServerClient {
     /// The address without a path.
     pub(crate) url: String,
     key: Option<String>,
@@ -40,10 +40,10 @@ pub(crate) struct Caller {
 }
 
 /// An answer whose body is still to be read.
-pub(crate) type Response = ureq::http::Response<ureq::Body>;
+pub(crate) type ServerResponse = ureq::http::Response<ureq::Body>;
 
-impl Caller {
-    pub(crate) fn of(target: &Target) -> anyhow::Result<Self> {
+impl ServerClient {
+    pub(crate) fn of(target: &ServerTarget) -> anyhow::Result<Self> {
         let name = target.api_key_env.as_deref();
         let key = name
             .map(|name| variable_of("--api-key-env", name))
@@ -87,7 +87,7 @@ impl Caller {
     }
 
     /// Send JSON to a path.
-    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Response> {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<ServerResponse> {
         let mut request = self.agent.post(format!("{}{path}", self.url));
         request = request.header("content-type", "application/json");
         if let Some(key) = &self.key {
@@ -108,7 +108,10 @@ impl Caller {
     }
 
     /// An answer that is no refusal.
-    fn answered(&self, response: Result<Response, ureq::Error>) -> anyhow::Result<Response> {
+    fn answered(
+        &self,
+        response: Result<ServerResponse, ureq::Error>,
+    ) -> anyhow::Result<ServerResponse> {
         let response = response.with_context(|| format!("`{}` does not answer", self.url));
         let mut response = response
             .advise(|| "`mortise serve` starts a server, --url names another".to_owned())?;
@@ -141,12 +144,12 @@ mod tests {
             "http://a:1/v1",
             "http://a:1/v1/",
         ] {
-            let target = Target {
+            let target = ServerTarget {
                 url: url.to_owned(),
                 api_key_env: None,
                 ca: None,
             };
-            let caller = Caller::of(&target).expect("a caller");
+            let caller = ServerClient::of(&target).expect("a caller");
             assert_eq!(caller.url, "http://a:1", "{url}");
         }
     }

@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Grammar(GrammarCommand),
     /// Turn text into token ids, and ids into text.
     #[command(after_help = TOKENIZE_HELP)]
-    Tokenize(ModelInput),
+    Tokenize(OfflineInput),
     /// Make, check, try and measure plugins.
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -239,14 +239,14 @@ pub(crate) enum ConfigCommand {
 pub(crate) enum TemplateCommand {
     /// Render a conversation to the prompt that the model would get.
     #[command(after_help = TEMPLATE_HELP)]
-    Render(ModelInput),
+    Render(OfflineInput),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GrammarCommand {
     /// Compile a grammar and match texts against it.
     #[command(after_help = GRAMMAR_HELP)]
-    Check(ModelInput),
+    Check(OfflineInput),
 }
 
 #[derive(Debug, Subcommand)]
@@ -346,7 +346,7 @@ pub(crate) struct PluginListArgs {
 
 /// Input of an offline command: its JSON, its model and its plugins.
 #[derive(Debug, Args)]
-pub(crate) struct ModelInput {
+pub(crate) struct OfflineInput {
     /// A Hugging Face model folder or a GGUF file; without it the embedded demo model
     #[arg(long, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
@@ -361,7 +361,7 @@ pub(crate) struct ModelInput {
 #[derive(Debug, Args)]
 pub(crate) struct ParseArgs {
     #[command(flatten)]
-    pub(crate) input: ModelInput,
+    pub(crate) input: OfflineInput,
     /// List the formats that the output parser reads, and read nothing
     #[arg(long, conflicts_with_all = ["format", "input"])]
     pub(crate) formats: bool,

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mortise_plugin::{KeptBucket, Ledger, RateCounters};
-use mortise_store::{Change, Key, Kind, Page, Record, SERVER, Store, StoreError};
+use mortise_store::{Change, Key, Page, Record, RecordKind, SERVER, Store, StoreError};
 use mortise_telemetry::Metrics;
-use mortise_valkey::{SharedCounters, Valkey, ValkeyConfig};
+use mortise_valkey::{LedgerCounters, Valkey, ValkeyConfig};
 
 /// Time between two writings: what a killed process may forget.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ impl KeptCounters {
     /// The ledger of this name.
     pub(crate) fn ledger(&self, name: &str) -> Arc<dyn RateCounters> {
         if let Some(valkey) = &self.shared {
-            return Arc::new(SharedCounters::of(valkey, name));
+            return Arc::new(LedgerCounters::of(valkey, name));
         }
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         let ledger = ledgers.entry(name.to_owned()).or_insert_with(|| {
@@ -147,7 +147,7 @@ fn record(ledger: &str, kept: &KeptBucket) -> Record {
     Record {
         key: Key::new(
             &owner,
-            Kind::Counter,
+            RecordKind::Counter,
             format!("{ledger}{SEPARATOR}{}", kept.bucket),
         ),
         created: 0,
@@ -166,7 +166,7 @@ async fn all(store: &dyn Store) -> Result<Vec<Record>, StoreError> {
             limit: PAGE,
             ascending: true,
         };
-        let listing = store.list(&owner, Kind::Counter, page, None).await?;
+        let listing = store.list(&owner, RecordKind::Counter, page, None).await?;
         after = listing.entries.last().map(|record| record.key.id.clone());
         records.extend(listing.entries);
         if !listing.more {

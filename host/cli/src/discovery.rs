@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mortise_config::Config;
 use mortise_library::Library;
 use mortise_models::lifecycle::{ModelState, ModelStatus};
-use mortise_models::{DiscoveryConfig, ModelConfig, Origin, Skipped};
+use mortise_models::{DefinitionOrigin, DiscoveryConfig, ModelConfig, Skipped};
 
 /// Files that the log names as left out by one scan. The answer to a rescan has all.
 const MAX_LOGGED: usize = 20;
@@ -115,14 +115,14 @@ impl AllModels {
         let mut kept = Vec::new();
         for status in statuses {
             let idle = matches!(status.state, ModelState::Unloaded | ModelState::Failed);
-            if idle || status.config.origin != Origin::Discovered {
+            if idle || status.config.origin != DefinitionOrigin::Discovered {
                 continue;
             }
             let name = &status.config.name;
             match self.models.iter_mut().find(|model| model.name == *name) {
                 Some(model) if status.config.has_runtime_of(model) => continue,
                 // What the file says now counts; whether it may is the manager's to say.
-                Some(model) if model.origin == Origin::Configured => continue,
+                Some(model) if model.origin == DefinitionOrigin::Configured => continue,
                 Some(model) => *model = status.config.as_ref().clone(),
                 None => self.models.push(status.config.as_ref().clone()),
             }

@@ -1,13 +1,13 @@
 //! Collections of documents, as the admin side asks for them.
 
-use mortise_admin::{Ask, Content, Documents, Telling};
-use mortise_api::{AllCollections, Question};
+use mortise_admin::{Ask, DocumentContent, Documents, Telling};
+use mortise_api::{AllCollections, CollectionQuery};
 
 /// The collections of the API.
 pub(crate) struct Known(pub(crate) AllCollections);
 
-fn question(ask: Ask<'_>) -> Question<'_> {
-    Question {
+fn question(ask: Ask<'_>) -> CollectionQuery<'_> {
+    CollectionQuery {
         owner: ask.owner,
         peer: ask.peer,
         method: ask.method,
@@ -30,7 +30,7 @@ impl Documents for Known {
         Box::pin(self.0.ask(question(ask)))
     }
 
-    fn add<'a>(&'a self, ask: Ask<'a>, name: &'a str, content: Content) -> Telling<'a> {
+    fn add<'a>(&'a self, ask: Ask<'a>, name: &'a str, content: DocumentContent) -> Telling<'a> {
         Box::pin(self.0.add(question(ask), name, content))
     }
 }

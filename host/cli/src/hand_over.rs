@@ -173,14 +173,14 @@ impl HandOver {
 }
 
 /// Listeners that a process is started with, and the process that it takes over from, if it does.
-pub(crate) struct Arrival {
+pub(crate) struct InheritedListeners {
     pub(crate) inherited: Inherited,
     pub(crate) take_over: Option<TakeOver>,
     /// Becomes true when this process answers.
     answers: watch::Sender<bool>,
 }
 
-impl Arrival {
+impl InheritedListeners {
     /// Listeners of the process that hands over, or of the service manager. Called once, before there are threads.
     pub(crate) fn receive(take_over: bool) -> anyhow::Result<Self> {
         if !take_over {

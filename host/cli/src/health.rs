@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::audit::Audit;
 use crate::counters::KeptCounters;
-use crate::kept::Kept;
+use crate::kept::DurableState;
 
 /// Interval at which the store and the disk are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ impl Health {
         config: HealthConfig,
         models: Arc<ModelManager>,
         live: Arc<LivePlugins>,
-        kept: &Kept,
+        kept: &DurableState,
     ) -> Arc<Self> {
         Arc::new(Self {
             config,

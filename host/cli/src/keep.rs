@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mortise_admin::{Action, Keep, Kept, KeptBindings};
+use mortise_admin::{Action, KeepChange, KeptBindings, PersistRequest};
 use mortise_config::{KeptChange, keep, kept_bindings};
 use tokio::sync::Mutex;
 
 /// Keeps changes of the admin side, one after another, for servers that are started with these files.
-pub(crate) fn keeper(files: Vec<PathBuf>) -> Keep {
+pub(crate) fn keeper(files: Vec<PathBuf>) -> KeepChange {
     let turn = Arc::new(Mutex::new(()));
     Arc::new(move |kept| {
         let (files, turn) = (files.clone(), Arc::clone(&turn));
         let change = match kept {
-            Kept::Alias(name, alias) => KeptChange::Alias(name, alias),
-            Kept::Enabled(model, enabled) => KeptChange::Enabled(model, enabled),
-            Kept::Binding(name, binding) => KeptChange::Binding(name, binding),
+            PersistRequest::Alias(name, alias) => KeptChange::Alias(name, alias),
+            PersistRequest::Enabled(model, enabled) => KeptChange::Enabled(model, enabled),
+            PersistRequest::Binding(name, binding) => KeptChange::Binding(name, binding),
         };
         Box::pin(async move {
             let _turn = turn.lock().await;

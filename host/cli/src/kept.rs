@@ -12,7 +12,7 @@ use crate::counters::KeptCounters;
 use crate::start_times::timed;
 
 /// The store, the audit log, and where they lie.
-pub(crate) struct Kept {
+pub(crate) struct DurableState {
     pub(crate) store: Arc<dyn Store>,
     /// Index of documents in the database of the store, if it is to be there.
     pub(crate) passages: Option<Passages>,
@@ -22,7 +22,7 @@ pub(crate) struct Kept {
     pub(crate) folders: Vec<PathBuf>,
 }
 
-impl Kept {
+impl DurableState {
     /// Open them.
     pub(crate) async fn open(
         state: &StateConfig,

@@ -16,7 +16,7 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         terms: Box<KeyTermArgs>,
         #[command(flatten)]
-        place: KeyPlace,
+        place: KeyTarget,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -27,7 +27,7 @@ pub(crate) enum KeysCommand {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        place: KeyPlace,
+        place: KeyTarget,
     },
     /// Give a key another secret, and print it
     Rotate {
@@ -37,7 +37,7 @@ pub(crate) enum KeysCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         overlap: u32,
         #[command(flatten)]
-        place: KeyPlace,
+        place: KeyTarget,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -47,7 +47,7 @@ pub(crate) enum KeysCommand {
         /// Its id
         id: String,
         #[command(flatten)]
-        place: KeyPlace,
+        place: KeyTarget,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -76,7 +76,7 @@ pub(crate) struct KeyTermArgs {
 
 /// Keys of a running server, over its admin side, or of a store that no server has open.
 #[derive(Debug, Args)]
-pub(crate) struct KeyPlace {
+pub(crate) struct KeyTarget {
     /// The server's configuration file, which has the address and the key of the admin side
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,

@@ -8,10 +8,10 @@ use mortise_admin::{Removal, carries_key, remove_unloaded};
 use mortise_api::{LibraryAccess, ModelLibrary, PullStep};
 use mortise_config::Config;
 use mortise_http::Problem;
-use mortise_library::{Access, Library, LibraryError, PullState, PullStatus, Ties};
+use mortise_library::{Library, LibraryCallers, LibraryError, PullState, PullStatus, Ties};
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::{LifecycleError, ModelManager, ModelState};
-use mortise_service::BoxFuture;
+use mortise_service::PluginFuture;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -76,9 +76,9 @@ pub(crate) struct OnApi {
 impl ModelLibrary for OnApi {
     fn access(&self) -> LibraryAccess {
         match self.library.access() {
-            Access::Off => LibraryAccess::Off,
-            Access::Operators => LibraryAccess::Operators,
-            Access::Callers => LibraryAccess::Callers,
+            LibraryCallers::Off => LibraryAccess::Off,
+            LibraryCallers::Operators => LibraryAccess::Operators,
+            LibraryCallers::Callers => LibraryAccess::Callers,
         }
     }
 
@@ -94,7 +94,7 @@ impl ModelLibrary for OnApi {
         Ok(steps(Arc::clone(&self.library), now, events))
     }
 
-    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Problem>> {
+    fn remove<'a>(&'a self, name: &'a str) -> PluginFuture<'a, Result<(), Problem>> {
         Box::pin(async move {
             let removed = remove_unloaded(&self.library, &self.models, name).await;
             removed.map(drop).map_err(|removal| match removal {

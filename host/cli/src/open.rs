@@ -10,7 +10,7 @@ use mortise_config::{
     registry_credentials,
 };
 use mortise_http::{BodyBudget, BodyLimits, ConnectionTable, Guard, HttpState, TlsServer};
-use mortise_identity::{Identity, IdentityConfig};
+use mortise_identity::{CallerDirectory, IdentityConfig};
 use mortise_models::lifecycle::ModelManager;
 use mortise_models::{AliasTable, DeviceChoice};
 use mortise_plugin_manager::{
@@ -25,13 +25,13 @@ use tokio::sync::watch;
 use crate::advice;
 use crate::callers::Callers;
 use crate::counters::KeptCounters;
-use crate::hand_over::Arrival;
+use crate::hand_over::InheritedListeners;
 use crate::health::Health;
-use crate::kept::Kept;
+use crate::kept::DurableState;
 use crate::measure::measure;
 use crate::running::{Offered, Running};
 use crate::serving::{built_in, logged, service_config, serving, set_retrieval};
-use crate::spending::{Money, accountant, charged};
+use crate::spending::{SpendLimits, accountant, charged};
 use crate::start;
 use crate::start_times::timed;
 use crate::traces::Traces;
@@ -88,7 +88,7 @@ struct Measured<'a> {
     models: &'a Arc<ModelManager>,
     aliases: &'a Arc<AliasTable>,
     swaps: &'a Arc<SwapCounters>,
-    money: Option<&'a Money>,
+    money: Option<&'a SpendLimits>,
     counters: &'a Arc<KeptCounters>,
     traces: &'a Traces,
 }
@@ -110,10 +110,10 @@ async fn keep(
     (state, index): (&StateConfig, IndexHome),
     (audit, valkey, identity): (AuditConfig, Option<ValkeyConfig>, IdentityConfig),
     models: &Arc<ModelManager>,
-) -> anyhow::Result<(Kept, Arc<Identity>)> {
-    let kept = Kept::open(state, index, audit, valkey).await?;
+) -> anyhow::Result<(DurableState, Arc<CallerDirectory>)> {
+    let kept = DurableState::open(state, index, audit, valkey).await?;
     kept.audit.follow_models(models);
-    let identity = Identity::open(Arc::clone(&kept.store), identity);
+    let identity = CallerDirectory::open(Arc::clone(&kept.store), identity);
     let identity = Arc::new(timed("identity", identity).await?);
     Ok((kept, identity))
 }
@@ -131,7 +131,7 @@ pub(crate) async fn open(
     source: ConfigSource,
     models: Arc<ModelManager>,
     surroundings: Surroundings,
-    arrival: &mut Arrival,
+    arrival: &mut InheritedListeners,
 ) -> anyhow::Result<Running> {
     arrival.prepare(&config, &models).await?;
     let (offered, watch) = (Offered::of(&config), config.plugins.watch);
@@ -140,7 +140,10 @@ pub(crate) async fn open(
     let parts = (config.audit, config.valkey, config.identity);
     let home = (&config.state, config.retrieval.index);
     let (kept, identity) = keep(home, parts, &models).await?;
-    let (money, search) = (Money::new(config.spend)?, Arc::<SearchTool>::default());
+    let (money, search) = (
+        SpendLimits::new(config.spend)?,
+        Arc::<SearchTool>::default(),
+    );
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let strict = (strict, config.engine.device);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;

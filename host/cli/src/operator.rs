@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use http::HeaderMap;
 use mortise_admin::{carries_key, library_off, take_form};
-use mortise_api::llm::{ModelFacts, ModelForm, ModelShape, Operator};
+use mortise_api::llm::{ModelFileFacts, ModelForm, ModelShape, Operator};
 use mortise_http::Problem;
 use mortise_library::Library;
 use mortise_model::{ModelFolder, ModelSpec};
@@ -14,7 +14,7 @@ use mortise_models::lifecycle::{
     AdapterRefusal, LifecycleError, LoadOverrides, ModelManager, ModelStatus,
 };
 use mortise_models::{AdapterConfig, AdapterStatus};
-use mortise_service::BoxFuture;
+use mortise_service::PluginFuture;
 use serde_json::Value;
 use tokio::sync::watch::Receiver;
 
@@ -31,7 +31,7 @@ pub(crate) struct Operating {
     /// Becomes true when the server takes no new work.
     draining: Receiver<bool>,
     /// Facts of files, by the model's name and their path.
-    known: Mutex<HashMap<(String, Option<PathBuf>), ModelFacts>>,
+    known: Mutex<HashMap<(String, Option<PathBuf>), ModelFileFacts>>,
 }
 
 impl Operating {
@@ -69,7 +69,7 @@ impl Operator for Operating {
         self.models.status(name)
     }
 
-    fn facts<'a>(&'a self, model: &'a ModelStatus) -> BoxFuture<'a, ModelFacts> {
+    fn facts<'a>(&'a self, model: &'a ModelStatus) -> PluginFuture<'a, ModelFileFacts> {
         Box::pin(async move {
             let key = (model.listing.name.clone(), model.config.path.clone());
             let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,15 +94,15 @@ impl Operator for Operating {
         &'a self,
         name: &'a str,
         settings: LoadOverrides,
-    ) -> BoxFuture<'a, Result<(), LifecycleError>> {
+    ) -> PluginFuture<'a, Result<(), LifecycleError>> {
         Box::pin(self.models.load(name, settings))
     }
 
-    fn unload<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), LifecycleError>> {
+    fn unload<'a>(&'a self, name: &'a str) -> PluginFuture<'a, Result<(), LifecycleError>> {
         Box::pin(self.models.unload(name))
     }
 
-    fn ingest(&self, request: ModelForm) -> BoxFuture<'_, Result<Value, Problem>> {
+    fn ingest(&self, request: ModelForm) -> PluginFuture<'_, Result<Value, Problem>> {
         Box::pin(async move {
             let library = self.library.as_ref().ok_or_else(library_off)?;
             let (_, made) = take_form(library, self.draining.clone(), request).await?;
@@ -114,7 +114,7 @@ impl Operator for Operating {
         &'a self,
         model: &'a str,
         config: AdapterConfig,
-    ) -> BoxFuture<'a, Result<AdapterStatus, AdapterRefusal>> {
+    ) -> PluginFuture<'a, Result<AdapterStatus, AdapterRefusal>> {
         Box::pin(self.models.load_adapter(model, config))
     }
 
@@ -122,13 +122,13 @@ impl Operator for Operating {
         &'a self,
         model: &'a str,
         name: &'a str,
-    ) -> BoxFuture<'a, Result<usize, AdapterRefusal>> {
+    ) -> PluginFuture<'a, Result<usize, AdapterRefusal>> {
         Box::pin(self.models.unload_adapter(model, name))
     }
 }
 
 /// Facts of a model's files. Blocks.
-fn facts(model: &ModelStatus, size_bytes: Option<u64>) -> ModelFacts {
+fn facts(model: &ModelStatus, size_bytes: Option<u64>) -> ModelFileFacts {
     let config = &model.config;
     let elsewhere = config.upstream.is_some() || config.hf.is_some();
     let folder = match (&config.path, elsewhere || config.child.is_some()) {
@@ -143,7 +143,7 @@ fn facts(model: &ModelStatus, size_bytes: Option<u64>) -> ModelFacts {
         Some(_) => "GGUF",
         None => "safetensors",
     });
-    ModelFacts {
+    ModelFileFacts {
         path: config.path.as_ref().map(|path| path.display().to_string()),
         size_bytes: size_bytes.filter(|_| !elsewhere),
         format: format.filter(|_| config.script.is_none()),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mortise_admin::{Inquiry, Reloads, Rescan, SettingsCheck, SettingsReload};
 use mortise_config::{ConfigSource, Settings, keeps_changes};
-use mortise_identity::Identity;
+use mortise_identity::CallerDirectory;
 use mortise_library::Library;
 use mortise_models::lifecycle::{LifecycleError, ModelManager, Redefinition, RedefinitionConflict};
 use mortise_plugin_manager::LivePlugins;
@@ -25,7 +25,7 @@ pub(crate) struct Reloader {
     started_with: Settings,
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
-    identity: Arc<Identity>,
+    identity: Arc<CallerDirectory>,
     /// Settings that were taken last.
     taken: Mutex<Settings>,
     /// Models as the settings that were read last have them; `None`: another server lists the models.
@@ -59,7 +59,7 @@ impl Reloader {
         source: ConfigSource,
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
-        identity: Arc<Identity>,
+        identity: Arc<CallerDirectory>,
         known: Option<KnownModels>,
         certificates: Certificates,
         audit: Arc<Audit>,

@@ -15,7 +15,7 @@ use mortise_config::{Config, ConfigSource};
 use mortise_http::{
     ConnectionLimits, ConnectionShares, ConnectionTable, Elsewhere, Startup, router, serve_beside,
 };
-use mortise_identity::Identity;
+use mortise_identity::CallerDirectory;
 use mortise_library::Library;
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
@@ -36,13 +36,13 @@ use crate::library::OnApi;
 use crate::memory::trim_regularly;
 use crate::operator::Operating;
 use crate::reload::Reloader;
-use crate::sharing::{Shared, start_sharing_store};
-use crate::spending::Money;
+use crate::sharing::{SharedState, start_sharing_store};
+use crate::spending::SpendLimits;
 use crate::tasks::{
     reload_on_hangup, start_idle_check, start_sharing, start_watcher, start_writing,
 };
 use crate::traces::Traces;
-use crate::watch::Watched;
+use crate::watch::WatchedRequests;
 use crate::{library, logins, notify, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
@@ -88,9 +88,9 @@ pub(crate) struct Running {
     pub(crate) aliases: Arc<AliasTable>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) offered: Offered,
-    pub(crate) identity: Arc<Identity>,
+    pub(crate) identity: Arc<CallerDirectory>,
     pub(crate) counters: Arc<KeptCounters>,
-    pub(crate) money: Option<Money>,
+    pub(crate) money: Option<SpendLimits>,
     /// Interval at which the plugin files are polled.
     pub(crate) watch: Option<Duration>,
     pub(crate) metrics: Arc<Metrics>,
@@ -177,7 +177,7 @@ impl Running {
             identity: Arc::clone(&self.identity),
             auditor: self.audit.auditor(),
             metrics: self.offered.admin_metrics.then_some(numbers),
-            watch: Arc::new(Watched {
+            watch: Arc::new(WatchedRequests {
                 service: Arc::clone(&self.state.service),
                 metrics: Arc::clone(&self.metrics),
             }),
@@ -185,7 +185,7 @@ impl Running {
             library,
             documents: Arc::new(Known(AllCollections::new(&self.collections))),
             draining: self.state.http.draining.clone(),
-            spending: self.money.as_ref().map(Money::shown),
+            spending: self.money.as_ref().map(SpendLimits::shown),
         };
         Admin::new(
             live,
@@ -218,7 +218,7 @@ impl Running {
         let collections = Arc::clone(&self.collections);
         tokio::spawn(resume_collections(Arc::clone(&collections)));
         tokio::spawn(prepare_collections(Arc::clone(&collections)));
-        start_sharing_store(Shared {
+        start_sharing_store(SharedState {
             state: Arc::clone(&self.state),
             batches: Arc::clone(&batches),
             collections: Arc::clone(&collections),

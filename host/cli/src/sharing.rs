@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mortise_api::batches::{self, Batches};
 use mortise_api::{ApiState, Collections, files, responses, resume_collections};
-use mortise_identity::Identity;
+use mortise_identity::CallerDirectory;
 use mortise_supervise::supervise;
 
 /// Time between two looks for what others have changed and ask for.
@@ -16,15 +16,15 @@ const LOOKS_PER_TAKE_UP: u32 = 5;
 
 /// Parts of the server that other hosts may change, or leave work for.
 #[derive(Clone)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) state: Arc<ApiState>,
     pub(crate) batches: Arc<Batches>,
     pub(crate) collections: Arc<Collections>,
-    pub(crate) identity: Arc<Identity>,
+    pub(crate) identity: Arc<CallerDirectory>,
 }
 
 /// Look after others for as long as the server runs. Alone, there is nothing to do.
-pub(crate) fn start_sharing_store(shared: Shared) {
+pub(crate) fn start_sharing_store(shared: SharedState) {
     supervise("shared-store", move || {
         let shared = shared.clone();
         async move {
@@ -36,7 +36,7 @@ pub(crate) fn start_sharing_store(shared: Shared) {
     });
 }
 
-impl Shared {
+impl SharedState {
     async fn look_regularly(&self) {
         let mut looks = 0u32;
         loop {

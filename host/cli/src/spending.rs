@@ -14,13 +14,13 @@ use crate::counters::KeptCounters;
 const LEDGER: &str = "spend";
 
 /// Prices and budgets of a server, if it has any.
-pub(crate) struct Money {
+pub(crate) struct SpendLimits {
     config: SpendConfig,
     book: Arc<Book>,
     ledger: Option<Arc<MoneyLedger>>,
 }
 
-impl Money {
+impl SpendLimits {
     /// Open the ledger, if there is one. Blocks for as long as its end takes to be read.
     pub(crate) fn new(config: Option<SpendConfig>) -> anyhow::Result<Option<Self>> {
         let Some(config) = config else {
@@ -58,7 +58,7 @@ impl Money {
 }
 
 /// Keeper of the accounts of a server that has these prices.
-pub(crate) fn accountant(money: Option<&Money>, counters: &KeptCounters) -> Arc<dyn Spend> {
+pub(crate) fn accountant(money: Option<&SpendLimits>, counters: &KeptCounters) -> Arc<dyn Spend> {
     match money {
         None => ServiceConfig::default().spend,
         Some(money) => money.accountant(counters),
@@ -66,7 +66,11 @@ pub(crate) fn accountant(money: Option<&Money>, counters: &KeptCounters) -> Arc<
 }
 
 /// Metrics of a server that has these prices.
-pub(crate) fn charged(metrics: Metrics, money: Option<&Money>, counters: &KeptCounters) -> Metrics {
+pub(crate) fn charged(
+    metrics: Metrics,
+    money: Option<&SpendLimits>,
+    counters: &KeptCounters,
+) -> Metrics {
     let metrics = counters.measured(metrics);
     let Some(money) = money else { return metrics };
     let book = Arc::clone(&money.book);

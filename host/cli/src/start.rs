@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use mortise_child::Children;
 use mortise_config::{Config, hub_config};
-use mortise_hub::Progress;
+use mortise_hub::DownloadProgress;
 use mortise_library::Library;
 use mortise_models::lifecycle::{
     LifecycleError, LoadModel, LoadOverrides, LoadProgress, LoadStage, ModelManager, ModelStatus,
@@ -75,7 +75,7 @@ impl Loader {
 /// Adapter that passes the library's progress on to the progress of a load.
 struct Told<'a>(&'a LoadProgress);
 
-impl Progress for Told<'_> {
+impl DownloadProgress for Told<'_> {
     fn begin(&self, file: &str, total: u64, present: u64) {
         self.0.file(file, total, present);
     }

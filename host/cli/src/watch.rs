@@ -3,22 +3,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mortise_admin::{Figures, RequestRow, TenantRow, Watch};
+use mortise_admin::{RequestRow, ServerFigures, ServerWatch, TenantRow};
 use mortise_http::AccessObserver as _;
 use mortise_service::{RequestUnderWay, Service};
 use mortise_telemetry::Metrics;
 
 /// The service's requests, with what telemetry measured.
-pub(crate) struct Watched {
+pub(crate) struct WatchedRequests {
     pub(crate) service: Arc<Service>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-impl Watch for Watched {
-    fn figures(&self) -> Figures {
+impl ServerWatch for WatchedRequests {
+    fn figures(&self) -> ServerFigures {
         let figures = self.metrics.figures();
         let first = self.metrics.first_tokens();
-        Figures {
+        ServerFigures {
             ended: figures.requests,
             failed: figures.failed,
             generated_tokens: self.metrics.generated_tokens(),

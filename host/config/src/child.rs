@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use mortise_models::{ChildConfig, RestartPolicy, UpstreamConfig};
 use serde::Deserialize;
 
-use super::upstream::{RawApi, RawHealth, RawMaxTokensField, RawRender, RawThinking, RawUpstream};
+use super::upstream::{
+    RawApi, RawHealthCheck, RawMaxTokensField, RawRender, RawThinking, RawUpstream,
+};
 use super::{ConfigError, invalid, milliseconds};
 
 /// Words of a command, and environment variables, at most.
@@ -187,7 +189,7 @@ impl RawChild {
             first_byte_timeout_ms: self.first_byte_timeout_ms,
             chunk_timeout_ms: self.chunk_timeout_ms,
             // The end of the process is seen as it comes.
-            health_check: RawHealth::ConfigOnly,
+            health_check: RawHealthCheck::ConfigOnly,
             ..RawUpstream::default()
         };
         let checked = raw.check(key, &key("command"), name, base)?;

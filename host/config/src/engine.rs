@@ -8,7 +8,7 @@ use mortise_models::lifecycle::KvTypeName;
 use mortise_models::{DeviceChoice, EngineSettings, RequestDefaults};
 use serde::Deserialize;
 
-use super::health::RawHealth;
+use super::health::RawHealthTable;
 use super::limits::RawLimits;
 use super::{ConfigError, invalid, milliseconds, positive, within};
 
@@ -62,7 +62,7 @@ impl RawEngine {
     pub(super) fn check(
         &self,
         limits: &RawLimits,
-        health: &RawHealth,
+        health: &RawHealthTable,
         tenants: bool,
     ) -> Result<EngineSettings, ConfigError> {
         const DRAFT_TOKENS_MAX: usize = 32;

@@ -1,7 +1,7 @@
 //! Time of a guardrail's verdicts: `mode`, `hold_tokens` and `every_tokens` of its binding.
 
 use mortise_plugin::Kind;
-use mortise_plugin_manager::Watch;
+use mortise_plugin_manager::VerdictTiming;
 use mortise_service::GuardMode;
 
 use super::raw::RawGuardMode;
@@ -18,7 +18,7 @@ pub(super) fn check_watch(
     key: &impl Fn(&str) -> String,
     kind: Kind,
     (mode, hold, every): (Option<RawGuardMode>, Option<u32>, Option<u32>),
-) -> Result<Watch, ConfigError> {
+) -> Result<VerdictTiming, ConfigError> {
     let given = [
         ("mode", mode.is_some()),
         ("hold_tokens", hold.is_some()),
@@ -34,14 +34,14 @@ pub(super) fn check_watch(
             return Err(invalid(&key(name), message));
         }
     }
-    let default = Watch::default();
+    let default = VerdictTiming::default();
     if mode != Some(RawGuardMode::Hold) {
         return match hold {
             Some(_) => Err(invalid(
                 &key("hold_tokens"),
                 "text is held back with mode = \"hold\" only",
             )),
-            None => Ok(Watch {
+            None => Ok(VerdictTiming {
                 mode: GuardMode::Observe,
                 every: every.unwrap_or(default.every),
             }),
@@ -53,7 +53,7 @@ pub(super) fn check_watch(
         let message = format!("it must be at most hold_tokens, {tokens}");
         return Err(invalid(&key("every_tokens"), message));
     }
-    Ok(Watch {
+    Ok(VerdictTiming {
         mode: GuardMode::Hold { tokens },
         every,
     })

@@ -14,13 +14,13 @@ const PARTS: [&str; 7] = [
 /// The table as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct RawHealth {
+pub(crate) struct RawHealthTable {
     engine_stall_seconds: u64,
     min_free_mib: u64,
     required: Vec<String>,
 }
 
-impl Default for RawHealth {
+impl Default for RawHealthTable {
     fn default() -> Self {
         Self {
             engine_stall_seconds: 120,
@@ -41,7 +41,7 @@ pub struct HealthConfig {
     pub required: Vec<String>,
 }
 
-impl RawHealth {
+impl RawHealthTable {
     /// Time after which a step of an engine counts as stuck.
     pub(crate) fn stall(&self) -> Duration {
         Duration::from_secs(self.engine_stall_seconds)

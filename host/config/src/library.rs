@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mortise_library::{Access, LibraryConfig};
+use mortise_library::{LibraryCallers, LibraryConfig};
 use serde::Deserialize;
 
 use super::hub::hub_config_with;
@@ -89,9 +89,9 @@ impl RawLibrary {
             max_file_bytes: mib(self.max_file_mib),
             min_free_bytes: mib(self.min_free_mib),
             access: match self.api {
-                RawAccess::Off => Access::Off,
-                RawAccess::Operators => Access::Operators,
-                RawAccess::Callers => Access::Callers,
+                RawAccess::Off => LibraryCallers::Off,
+                RawAccess::Operators => LibraryCallers::Operators,
+                RawAccess::Callers => LibraryCallers::Callers,
             },
         }))
     }

@@ -8,8 +8,8 @@ use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, PROMPT_BYTES_MAX, PROMPTS_MAX, Pooling};
 use mortise_models::limits::MAX_ADAPTERS;
 use mortise_models::{
-    AdapterConfig, DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, RankConfig, RequestDefaults,
-    Script, ScriptKind, ScriptLine, USUAL_INSTRUCTION, check_adapter_name,
+    AdapterConfig, DEMO_MODEL, DefinitionOrigin, ModelConfig, ModelLifecycle, RankConfig,
+    RequestDefaults, Script, ScriptKind, ScriptLine, USUAL_INSTRUCTION, check_adapter_name,
 };
 use time::Date;
 use time::macros::format_description;
@@ -240,7 +240,7 @@ pub(super) fn check_model(
         engine: raw.engine.check(&|name| inside("engine", name))?,
         defaults: raw.defaults.check(&|name| inside("defaults", name))?,
         name: raw.name.unwrap_or(folder),
-        origin: Origin::Configured,
+        origin: DefinitionOrigin::Configured,
         aliases: raw.aliases,
         path,
         hf,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mortise_library::{StoreConfig, StoreCredentials};
+use mortise_library::{BucketConfig, StoreCredentials};
 use serde::Deserialize;
 
 use super::variables::read;
@@ -59,7 +59,7 @@ fn key(name: &str) -> String {
 
 impl RawObjectStore {
     /// The checked table.
-    pub(super) fn check(self, base: &Path) -> Result<StoreConfig, ConfigError> {
+    pub(super) fn check(self, base: &Path) -> Result<BucketConfig, ConfigError> {
         let needed = |name: &str, value: Option<String>| {
             let problem = "it is missing; an object store has an `endpoint` and a `bucket`";
             value.ok_or_else(|| invalid(&key(name), problem))
@@ -109,7 +109,7 @@ impl RawObjectStore {
         let authorities = self
             .ca_file
             .map(|path| read(&key("ca_file"), &base.join(path)));
-        Ok(StoreConfig {
+        Ok(BucketConfig {
             endpoint,
             bucket,
             region: self.region,
@@ -171,7 +171,7 @@ fn secret(
 mod tests {
     use super::*;
 
-    fn checked(text: &str) -> Result<StoreConfig, String> {
+    fn checked(text: &str) -> Result<BucketConfig, String> {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["id", "secret"] {
             std::fs::write(folder.path().join(name), format!("{name}-1\n")).expect("written");

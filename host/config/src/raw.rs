@@ -20,7 +20,7 @@ use super::auth::RawAuth;
 use super::child::RawChild;
 use super::discovery::RawDiscovery;
 use super::engine::RawEngine;
-use super::health::RawHealth;
+use super::health::RawHealthTable;
 use super::library::RawLibrary;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
@@ -59,7 +59,7 @@ pub(crate) struct Raw {
     pub(crate) valkey: RawValkey,
     pub(crate) spend: RawSpend,
     pub(crate) audit: RawAudit,
-    pub(crate) health: RawHealth,
+    pub(crate) health: RawHealthTable,
     pub(crate) retrieval: RetrievalConfig,
     pub(crate) response_cache: RawResponseCache,
     pub(crate) metrics: RawMetrics,

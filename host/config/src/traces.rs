@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use mortise_trace::{Encoding, Sampling, TraceConfig};
+use mortise_trace::{Encoding, TraceConfig, TraceSampling};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
@@ -133,7 +133,7 @@ impl RawTraces {
         Ok(all.into_iter().collect())
     }
 
-    fn sampling(&self, variable: Variables<'_>) -> Result<Sampling, ConfigError> {
+    fn sampling(&self, variable: Variables<'_>) -> Result<TraceSampling, ConfigError> {
         let named = variable("OTEL_TRACES_SAMPLER");
         let named = named.as_deref().unwrap_or("parentbased_traceidratio");
         let (parent_based, kind) = match named.strip_prefix("parentbased_") {
@@ -162,7 +162,7 @@ impl RawTraces {
             let message = format!("it must be from 0 to 1; it is {ratio}");
             return Err(invalid("traces.sample_ratio", message));
         }
-        Ok(Sampling {
+        Ok(TraceSampling {
             ratio,
             parent_based: self.parent_based.unwrap_or(parent_based),
         })

@@ -40,7 +40,7 @@ pub(crate) struct RawUpstream {
     pub(crate) connect_timeout_ms: u64,
     pub(crate) first_byte_timeout_ms: u64,
     pub(crate) chunk_timeout_ms: u64,
-    pub(crate) health_check: RawHealth,
+    pub(crate) health_check: RawHealthCheck,
     pub(crate) health_path: String,
     pub(crate) health_interval_ms: u64,
 }
@@ -67,7 +67,7 @@ impl Default for RawUpstream {
             connect_timeout_ms: 5_000,
             first_byte_timeout_ms: 120_000,
             chunk_timeout_ms: 60_000,
-            health_check: RawHealth::default(),
+            health_check: RawHealthCheck::default(),
             health_path: "models".to_owned(),
             health_interval_ms: 10_000,
         }
@@ -134,7 +134,7 @@ pub(crate) enum RawDispatch {
 /// Health check of an upstream: by requests of its own, or by configuration only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum RawHealth {
+pub(crate) enum RawHealthCheck {
     /// Probe: the upstream is asked.
     #[default]
     Probe,
@@ -226,8 +226,8 @@ impl RawUpstream {
                 chunk: time("chunk_timeout_ms", self.chunk_timeout_ms)?,
             },
             health: match self.health_check {
-                RawHealth::ConfigOnly => None,
-                RawHealth::Probe => Some(HealthCheck {
+                RawHealthCheck::ConfigOnly => None,
+                RawHealthCheck::Probe => Some(HealthCheck {
                     path: health_path(&key("health_path"), self.health_path)?,
                     interval: time("health_interval_ms", self.health_interval_ms)?,
                 }),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mortise_valkey::{Address, Authorities, ValkeyConfig, WhenLost};
+use mortise_valkey::{ServerAddress, ValkeyAuthorities, ValkeyConfig, WhenLost};
 use serde::Deserialize;
 
 use super::variables::read;
@@ -68,7 +68,7 @@ impl RawValkey {
                 )),
             };
         };
-        let address: Address = url
+        let address: ServerAddress = url
             .parse()
             .map_err(|error| invalid("valkey.url", format!("{error}")))?;
         let sound = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
@@ -104,11 +104,11 @@ impl RawValkey {
     }
 }
 
-fn authorities(file: Option<&Path>, base: &Path) -> Result<Authorities, ConfigError> {
+fn authorities(file: Option<&Path>, base: &Path) -> Result<ValkeyAuthorities, ConfigError> {
     const KEY: &str = "valkey.ca_file";
     let authorities = match file {
-        None => Authorities::public(),
-        Some(file) => Authorities::from_pem(&read(KEY, &base.join(file))?),
+        None => ValkeyAuthorities::public(),
+        Some(file) => ValkeyAuthorities::from_pem(&read(KEY, &base.join(file))?),
     };
     authorities.map_err(|problem| invalid(KEY, problem))
 }

@@ -15,7 +15,7 @@ use std::time::Instant;
 use mortise_engine::{
     Engine, EngineConfig, EngineHandle, SamplingParams, SequenceRequest, Share, TokenEvent,
 };
-use mortise_model::{Adapter, Model, ModelFolder, WeightPrecision};
+use mortise_model::{Adapter, Decoder, ModelFolder, WeightPrecision};
 
 const PROMPT_TOKENS: usize = 64;
 const OUTPUT_TOKENS: u32 = 200;
@@ -126,7 +126,7 @@ fn request(seed: u32) -> SequenceRequest {
     }
 }
 
-fn load_adapters(model: &Model, count: usize) -> Vec<Arc<Adapter>> {
+fn load_adapters(model: &Decoder, count: usize) -> Vec<Arc<Adapter>> {
     let files = ModelFolder::embedded(&[
         ("adapter_config.json", ADAPTER.as_bytes()),
         ("adapter_model.safetensors", adapter_tensors().leak()),
@@ -200,7 +200,7 @@ fn main() {
         ("config.json", CONFIG.as_bytes()),
         ("model.safetensors", weights().leak()),
     ]);
-    let model = Arc::new(Model::load(&folder, precision).expect("the model is sound"));
+    let model = Arc::new(Decoder::load(&folder, precision).expect("the model is sound"));
     let loaded = load_adapters(&model, adapters);
     let config = EngineConfig {
         threads,

@@ -17,7 +17,7 @@ use mortise_kernels::isa::{Isa, limit};
 use mortise_kernels::linear::WantedLogits;
 use mortise_kernels::pool::ThreadPool;
 use mortise_model::{
-    BLOCK_TOKENS, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
+    BLOCK_TOKENS, Decoder, KvCache, KvType, LogitRows, ModelFolder, ModelInput, SequenceInput,
     WeightPrecision,
 };
 
@@ -44,7 +44,7 @@ fn main() {
     pool.install(|| {
         let begun = Instant::now();
         let folder = ModelFolder::open(path).expect("a GGUF file");
-        let model = Model::load(&folder, WeightPrecision::AsStored).expect("a model");
+        let model = Decoder::load(&folder, WeightPrecision::AsStored).expect("a model");
         println!("ready {:.6}", begun.elapsed().as_secs_f64());
         let mut kept = None;
         for line in std::io::stdin().lock().lines() {
@@ -55,7 +55,7 @@ fn main() {
 }
 
 /// Measure what a line says. Streams are kept with the tokens that they had before.
-fn measure<'a>(model: &'a Model, kv_type: KvType, line: &str, kept: &mut Option<Streams<'a>>) {
+fn measure<'a>(model: &'a Decoder, kv_type: KvType, line: &str, kept: &mut Option<Streams<'a>>) {
     let mut words = line.split_whitespace();
     let what = words.next().expect("what to measure");
     let numbers: Vec<usize> = words.map(|word| word.parse().expect("a number")).collect();
@@ -85,7 +85,7 @@ fn measure<'a>(model: &'a Model, kv_type: KvType, line: &str, kept: &mut Option<
 }
 
 struct Streams<'a> {
-    model: &'a Model,
+    model: &'a Decoder,
     cache: KvCache,
     tables: Vec<Vec<u32>>,
     /// Tokens that a stream can have.
@@ -99,7 +99,7 @@ impl<'a> Streams<'a> {
     /// else new ones. Prefill of new streams is not measured and has all processors.
     fn kept<'b>(
         kept: &'b mut Option<Self>,
-        model: &'a Model,
+        model: &'a Decoder,
         kv_type: KvType,
         [count, depth, room]: [usize; 3],
     ) -> &'b mut Self {
@@ -117,7 +117,7 @@ impl<'a> Streams<'a> {
         streams
     }
 
-    fn new(model: &'a Model, kv_type: KvType, count: usize, room: usize) -> Self {
+    fn new(model: &'a Decoder, kv_type: KvType, count: usize, room: usize) -> Self {
         let blocks = room.div_ceil(BLOCK_TOKENS);
         let tables = (0..count)
             .map(|stream| {

@@ -9,7 +9,7 @@ use mortise_model::Adapter;
 
 use crate::beam_search::{BeamSearch, Hypothesis};
 use crate::block_pool::Salt;
-use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
+use crate::event::{GeneratedToken, SequenceEnd, SequenceError, SequenceUsage, TokenEvent};
 use crate::outbox::Outbox;
 use crate::queue::QueuePlace;
 use crate::request::BeamRequest;
@@ -247,8 +247,8 @@ fn events(
     });
     tokens.chain(std::iter::once(TokenEvent::Finished {
         reason: match hypothesis.stopped {
-            true => FinishReason::Stop,
-            false => FinishReason::Length,
+            true => SequenceEnd::Stop,
+            false => SequenceEnd::Length,
         },
         usage: SequenceUsage {
             prompt_tokens: count(prompt),

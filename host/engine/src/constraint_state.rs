@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use crate::constraint::{Constraint, MaskStep};
-use crate::decision::Decision;
+use crate::decision::RowDecision;
 use crate::event::SequenceError;
 use crate::panics::panicked;
 
@@ -53,18 +53,18 @@ impl ConstraintState {
     }
 
     /// The tokens that may follow, or the decision where none is to be sampled.
-    pub(crate) fn allowed(&mut self) -> Result<Allowed<'_>, Decision> {
+    pub(crate) fn allowed(&mut self) -> Result<Allowed<'_>, RowDecision> {
         if let Some(token) = self.forced.get(self.forced_done) {
             return Ok(Allowed::Only(*token));
         }
         let Some(constraint) = &mut self.constraint else {
             return Ok(Allowed::Any);
         };
-        let fail = |message: String| Err(Decision::Fail(SequenceError::Constraint(message)));
+        let fail = |message: String| Err(RowDecision::Fail(SequenceError::Constraint(message)));
         match constraint.poll(&self.waker) {
-            Poll::Pending => Err(Decision::Pending),
+            Poll::Pending => Err(RowDecision::Pending),
             Poll::Ready(Err(error)) => fail(error.message),
-            Poll::Ready(Ok(MaskStep::Finished)) => Err(Decision::Complete),
+            Poll::Ready(Ok(MaskStep::Finished)) => Err(RowDecision::Complete),
             Poll::Ready(Ok(MaskStep::Any)) => Ok(Allowed::Any),
             Poll::Ready(Ok(MaskStep::Allow(mask))) => Ok(Allowed::Masked(mask)),
             Poll::Ready(Ok(MaskStep::Forced(tokens))) => {

@@ -4,7 +4,7 @@ use crate::event::{GeneratedToken, SequenceError};
 
 /// The outcome of a row of logits, or of a constraint that needs none.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Decision {
+pub(crate) enum RowDecision {
     /// Commit this token.
     Token(GeneratedToken),
     /// The constraint says that the text is complete.

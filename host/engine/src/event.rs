@@ -13,13 +13,13 @@ use crate::waker::StreamWaker;
 pub enum TokenEvent {
     /// Tokens of the prompt, in order, with their log-probabilities, if these were asked for. All come before the first
     /// generated token.
-    Prompt(Vec<PromptToken>),
+    Prompt(Vec<ScoredToken>),
     /// A token was committed.
     Token(GeneratedToken),
     /// The sequence is complete.
     Finished {
         /// Reason of the end.
-        reason: FinishReason,
+        reason: SequenceEnd,
         /// Token counts.
         usage: SequenceUsage,
     },
@@ -48,7 +48,7 @@ pub struct TokenLogprobs {
 
 /// Token of the prompt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PromptToken {
+pub struct ScoredToken {
     /// Token id.
     pub id: u32,
     /// Log-probabilities behind the tokens before it; `None` for the first.
@@ -68,7 +68,7 @@ pub struct PromptLogprobs {
 
 /// Reason that a sequence is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FinishReason {
+pub enum SequenceEnd {
     /// A stop token was sampled, or the constraint said that the text is complete.
     Stop,
     /// `max_tokens` or the context length was reached.

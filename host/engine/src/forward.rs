@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_kernels::linear::{Scores, WantedLogits};
 use mortise_model::{
-    DeviceModel, InputError, KvCache, Logits, Model, ModelInput, SampleParams, SampledToken,
+    Decoder, DeviceModel, InputError, KvCache, Logits, ModelInput, SampleParams, SampledToken,
     TokenSource,
 };
 
@@ -67,7 +67,7 @@ pub trait DeviceLogits {
 /// A model with its cache.
 #[derive(Debug)]
 pub(crate) struct LocalModel {
-    pub(crate) model: Arc<Model>,
+    pub(crate) model: Arc<Decoder>,
     pub(crate) cache: KvCache,
 }
 

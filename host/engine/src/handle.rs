@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mortise_kernels::pool::ThreadPool;
-use mortise_model::{BLOCK_TOKENS, KvCache, Model};
+use mortise_model::{BLOCK_TOKENS, Decoder, KvCache};
 
 use crate::beam_group::BeamSubmission;
 use crate::block_pool::BlockPool;
@@ -17,7 +17,7 @@ use crate::config::{EngineConfig, EngineError, Speculation};
 use crate::event::TokenStream;
 use crate::fair_queue::Share;
 use crate::forward::{ForwardPass, LocalModel};
-use crate::load::{Counters, EngineLoad};
+use crate::load::{EngineLoad, LoadCounters};
 use crate::outbox::Outbox;
 use crate::prefill_chunk::PrefillChunk;
 use crate::queue::{Queue, QueueBounds, QueuePlace};
@@ -25,9 +25,9 @@ use crate::request::{BeamRequest, SequenceRequest};
 use crate::scheduler::{Scheduler, StepLimits};
 use crate::sequence::Submission;
 use crate::speculator::Speculator;
-use crate::step_loop::{Shared, StepLoop, Submitted};
+use crate::step_loop::{EngineShared, StepLoop, Submitted};
 use crate::submit_error::SubmitError;
-use crate::tenant_load::{Question, TenantLoad, sum_tenants};
+use crate::tenant_load::{TenantLoad, TenantQuery, sum_tenants};
 use crate::waker::{Stalled, StreamWaker, thread_waker};
 use crate::warm_up::warm_up;
 
@@ -44,7 +44,7 @@ pub struct Engine;
 /// A running engine. Dropping it stops the engine.
 #[derive(Debug)]
 pub struct EngineHandle {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
     submissions: mpsc::SyncSender<Submitted>,
     max_sequences: usize,
     waker: Waker,
@@ -59,23 +59,23 @@ pub struct EngineHandle {
 
 impl Engine {
     /// Allocate a KV cache for the model and start an engine on a thread of its own.
-    pub fn start(model: Arc<Model>, config: EngineConfig) -> Result<EngineHandle, EngineError> {
+    pub fn start(model: Arc<Decoder>, config: EngineConfig) -> Result<EngineHandle, EngineError> {
         Self::start_local(model, None, config)
     }
 
     /// Start with a smaller draft model for speculative decoding. The caller ensures that both models
     /// have the same vocabulary. The draft model's KV cache counts towards the configured bound.
     pub fn start_drafted(
-        model: Arc<Model>,
-        draft: Arc<Model>,
+        model: Arc<Decoder>,
+        draft: Arc<Decoder>,
         config: EngineConfig,
     ) -> Result<EngineHandle, EngineError> {
         Self::start_local(model, Some(draft), config)
     }
 
     fn start_local(
-        model: Arc<Model>,
-        draft: Option<Arc<Model>>,
+        model: Arc<Decoder>,
+        draft: Option<Arc<Decoder>>,
         config: EngineConfig,
     ) -> Result<EngineHandle, EngineError> {
         config.check()?;
@@ -83,7 +83,7 @@ impl Engine {
         let models = std::iter::once(&model).chain(&draft);
         let block_bytes = models.map(|model| KvCache::block_bytes(model.spec(), config.kv_type));
         let block_bytes = block_bytes.sum();
-        let with_cache = |model: Arc<Model>| -> Result<Box<dyn ForwardPass>, EngineError> {
+        let with_cache = |model: Arc<Decoder>| -> Result<Box<dyn ForwardPass>, EngineError> {
             let cache = KvCache::new(model.spec(), blocks, config.kv_type);
             let cache = cache.map_err(EngineError::Cache)?;
             Ok(Box::new(LocalModel { model, cache }))
@@ -118,8 +118,8 @@ impl Engine {
     ) -> Result<EngineHandle, EngineError> {
         config.check()?;
         check_draft(config.speculation, draft.is_some())?;
-        let shared = Arc::new(Shared {
-            counters: Counters::new(config.speculation),
+        let shared = Arc::new(EngineShared {
+            counters: LoadCounters::new(config.speculation),
             queue: Queue::new(queue_bounds(&config)),
             circuit: Circuit::new(
                 Arc::clone(&config.model),
@@ -372,20 +372,20 @@ impl EngineHandle {
     /// Blocks.
     pub fn clear_prefixes(&self) -> usize {
         let (sender, cleared) = mpsc::channel();
-        self.ask(Question::ClearPrefixes(sender));
+        self.ask(TenantQuery::ClearPrefixes(sender));
         cleared.recv_timeout(CLEAR_TIME).unwrap_or(0)
     }
 
     /// Figures of tenants, after the current step. If that takes too long, those of the queue alone. Blocks.
     pub fn tenants(&self) -> Vec<TenantLoad> {
         let (sender, told) = mpsc::channel();
-        self.ask(Question::Tenants(sender));
+        self.ask(TenantQuery::Tenants(sender));
         let told = told.recv_timeout(TENANTS_TIME).unwrap_or_default();
         sum_tenants(told.into_iter().chain(self.shared.queue.tenants()))
     }
 
     /// Have the engine's thread answer a question.
-    fn ask(&self, question: Question) {
+    fn ask(&self, question: TenantQuery) {
         let questions = self.shared.questions.lock();
         questions
             .unwrap_or_else(PoisonError::into_inner)

@@ -45,7 +45,7 @@ pub use circuit::CircuitState;
 pub use config::{EngineConfig, EngineError, FaultPoint, Speculation};
 pub use constraint::{Constraint, ConstraintError, MaskStep, blocking_poll};
 pub use event::{
-    FinishReason, GeneratedToken, PromptLogprobs, PromptToken, SequenceError, SequenceUsage,
+    GeneratedToken, PromptLogprobs, ScoredToken, SequenceEnd, SequenceError, SequenceUsage,
     TokenEvent, TokenLogprobs, TokenStream,
 };
 pub use fair_queue::Share;

@@ -121,7 +121,7 @@ impl EngineLoad {
 /// Counters of an engine as atomics, from which [`EngineLoad`] is read. The figures are independent of one another, so
 /// that no ordering is needed.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct LoadCounters {
     pub(crate) running: AtomicUsize,
     pub(crate) preempted: AtomicUsize,
     pub(crate) kv_blocks_used: AtomicUsize,
@@ -168,7 +168,7 @@ impl Turn {
     }
 }
 
-impl Counters {
+impl LoadCounters {
     pub(crate) fn new(speculation: Speculation) -> Self {
         Self {
             speculation,

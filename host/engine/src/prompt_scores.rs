@@ -4,7 +4,7 @@ use mortise_kernels::pool::for_each_piece;
 use mortise_kernels::select::{LogitScan, ScanScratch, log_total};
 use mortise_model::SampleError;
 
-use crate::event::{PromptLogprobs, PromptToken, SequenceError};
+use crate::event::{PromptLogprobs, ScoredToken, SequenceError};
 use crate::request::LogprobParams;
 use crate::sampler::no_token;
 
@@ -13,7 +13,7 @@ const ROWS: usize = 8;
 
 /// Progress through the prompt of one sequence.
 #[derive(Debug)]
-pub(crate) struct PromptScores {
+pub(crate) struct PromptScoreState {
     params: LogprobParams,
     /// Index of the first token that was not reported yet.
     next: usize,
@@ -26,7 +26,7 @@ type Scored<'a> = (
     Option<Result<PromptLogprobs, SequenceError>>,
 );
 
-impl PromptScores {
+impl PromptScoreState {
     pub(crate) fn new(params: LogprobParams) -> Self {
         Self { params, next: 0 }
     }
@@ -38,11 +38,11 @@ impl PromptScores {
         prompt: &[u32],
         first: usize,
         rows: &[&[f32]],
-    ) -> Result<Vec<PromptToken>, SequenceError> {
+    ) -> Result<Vec<ScoredToken>, SequenceError> {
         let mut tokens = Vec::new();
         if let (0, Some(id)) = (self.next, prompt.first()) {
             self.next = 1;
-            tokens.push(PromptToken {
+            tokens.push(ScoredToken {
                 id: *id,
                 logprobs: None,
             });
@@ -59,7 +59,7 @@ impl PromptScores {
         });
         self.next += scored.len();
         for (id, _, outcome) in scored {
-            tokens.push(PromptToken {
+            tokens.push(ScoredToken {
                 id,
                 logprobs: outcome.transpose()?,
             });

@@ -27,7 +27,7 @@ use crate::block_pool::{BlockPool, Salt};
 use crate::fair_queue::{FairQueue, Share};
 use crate::tenant_load::TenantLoad;
 
-use self::task::Task;
+use self::task::StepTask;
 
 /// Identifies a sequence for the lifetime of the engine. Later arrivals have higher numbers.
 pub(crate) type SequenceId = u64;
@@ -97,7 +97,7 @@ pub(crate) struct Slice {
 
 /// Counters of the scheduler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct SchedulerTally {
     /// Prompt tokens of the sequences that were admitted.
     pub(crate) queried_tokens: u64,
     /// Prompt tokens of admitted sequences that were found in the prefix cache.
@@ -117,14 +117,14 @@ pub(crate) struct Scheduler {
     limits: StepLimits,
     pool: BlockPool,
     fair_queue: FairQueue,
-    waiting: BTreeMap<SequenceId, Task>,
+    waiting: BTreeMap<SequenceId, StepTask>,
     /// Running sequences in the order of their rank, the first in rank first.
-    running: Vec<Task>,
+    running: Vec<StepTask>,
     /// First admissions so far.
     admissions: u64,
     /// Number of waiting sequences that were never admitted.
     queued: usize,
-    tally: Tally,
+    tally: SchedulerTally,
     /// Most prompt tokens in a step in which a sequence decodes.
     prefill_chunk: usize,
     /// Most prompt tokens in a step while tenants contend.
@@ -148,7 +148,7 @@ impl Scheduler {
             running: Vec::new(),
             admissions: 0,
             queued: 0,
-            tally: Tally::default(),
+            tally: SchedulerTally::default(),
             prefill_chunk: usize::MAX,
             contended_chunk: usize::MAX,
             steps: 0,
@@ -198,7 +198,7 @@ impl Scheduler {
         self.pool.clear()
     }
 
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> SchedulerTally {
         self.tally
     }
 
@@ -252,13 +252,14 @@ impl Scheduler {
         self.queued += 1;
         let Share { tenant, weight, .. } = &arrival.share;
         let account = self.pool.enter(tenant, *weight);
-        self.waiting.insert(arrival.id, Task::new(arrival, account));
+        self.waiting
+            .insert(arrival.id, StepTask::new(arrival, account));
     }
 
     /// Whether a sequence has tokens to compute and is not paused, be it admitted or not.
     pub(crate) fn has_runnable(&self) -> bool {
         let mut all = self.running.iter().chain(self.waiting.values());
-        all.any(Task::runnable)
+        all.any(StepTask::runnable)
     }
 
     /// If nothing else can be computed in the next step, let it preempt sequences that wait for masks.
@@ -414,12 +415,12 @@ impl Scheduler {
         self.fair_queue.leave(&task.share);
     }
 
-    fn task(&self, id: SequenceId) -> Option<&Task> {
+    fn task(&self, id: SequenceId) -> Option<&StepTask> {
         let running = self.running.iter().find(|task| task.id == id);
         running.or_else(|| self.waiting.get(&id))
     }
 
-    fn task_mut(&mut self, id: SequenceId) -> Option<&mut Task> {
+    fn task_mut(&mut self, id: SequenceId) -> Option<&mut StepTask> {
         let running = self.running.iter_mut().find(|task| task.id == id);
         running.or_else(|| self.waiting.get_mut(&id))
     }

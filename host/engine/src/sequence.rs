@@ -13,11 +13,11 @@ use mortise_kernels::mask::allows_any;
 use mortise_model::{Adapter, SampleParams, SampledToken};
 
 use crate::constraint_state::{Allowed, ConstraintState};
-use crate::decision::Decision;
-use crate::event::{FinishReason, SequenceError, SequenceUsage, TokenEvent};
+use crate::decision::RowDecision;
+use crate::event::{SequenceEnd, SequenceError, SequenceUsage, TokenEvent};
 use crate::outbox::Outbox;
 use crate::panics::panicked;
-use crate::prompt_scores::PromptScores;
+use crate::prompt_scores::PromptScoreState;
 use crate::queue::QueuePlace;
 use crate::request::{LogprobParams, SequenceRequest};
 use crate::sampler::Sampler;
@@ -43,7 +43,7 @@ pub(crate) struct Sequence {
     stop_tokens: Vec<u32>,
     sampler: Sampler,
     logprobs: Option<LogprobParams>,
-    prompt_scores: Option<PromptScores>,
+    prompt_scores: Option<PromptScoreState>,
     vocabulary: usize,
     constraint: ConstraintState,
     /// Events for the reader, at most those of two steps: while any wait, only tokens that are in flight already are
@@ -75,7 +75,7 @@ impl Sequence {
             stop_tokens: request.stop_tokens,
             sampler: Sampler::new(request.sampling, &request.prompt),
             logprobs: request.logprobs,
-            prompt_scores: request.prompt_logprobs.map(PromptScores::new),
+            prompt_scores: request.prompt_logprobs.map(PromptScoreState::new),
             vocabulary,
             constraint: ConstraintState::new(request.constraint, vocabulary, waker),
             outbox,
@@ -169,7 +169,7 @@ impl Sequence {
     /// End behind the prompt, `cached` tokens of which were found in the cache, if no token is to follow.
     pub(crate) fn end_with_prompt(&mut self, cached: usize) {
         if self.prompt >= self.tokens_max {
-            self.finish(FinishReason::Length, cached);
+            self.finish(SequenceEnd::Length, cached);
         }
     }
 
@@ -188,30 +188,30 @@ impl Sequence {
     }
 
     /// Sample from a new row of logits. A whole row is kept if its mask is not ready.
-    pub(crate) fn decide(&mut self, row: &mut RowLogits<'_>) -> Decision {
+    pub(crate) fn decide(&mut self, row: &mut RowLogits<'_>) -> RowDecision {
         let logits = match row {
             RowLogits::All(logits) => logits,
             RowLogits::Highest(highest) => {
                 return match Sampler::take_highest(*highest) {
-                    Ok(token) => Decision::Token(token),
-                    Err(error) => Decision::Fail(error),
+                    Ok(token) => RowDecision::Token(token),
+                    Err(error) => RowDecision::Fail(error),
                 };
             }
         };
         let decision = catch_panic(|| self.sample(logits));
-        if decision == Decision::Pending {
+        if decision == RowDecision::Pending {
             self.held = Some(logits.to_vec());
         }
         decision
     }
 
     /// Sample from the row that was kept, if its mask is ready now.
-    pub(crate) fn decide_held(&mut self) -> Decision {
+    pub(crate) fn decide_held(&mut self) -> RowDecision {
         let Some(mut logits) = self.held.take() else {
-            return Decision::Pending;
+            return RowDecision::Pending;
         };
         let decision = catch_panic(|| self.sample(&mut logits));
-        if decision == Decision::Pending {
+        if decision == RowDecision::Pending {
             self.held = Some(logits);
         }
         decision
@@ -238,17 +238,21 @@ impl Sequence {
         &mut self,
         row: usize,
         vocabulary: usize,
-    ) -> Result<SampleParams, Decision> {
+    ) -> Result<SampleParams, RowDecision> {
         let params = catch_unwind(AssertUnwindSafe(|| self.masked_params(row, vocabulary)));
-        params.unwrap_or_else(|panic| Err(Decision::Fail(sampling_panic(panic.as_ref()))))
+        params.unwrap_or_else(|panic| Err(RowDecision::Fail(sampling_panic(panic.as_ref()))))
     }
 
-    fn masked_params(&mut self, row: usize, vocabulary: usize) -> Result<SampleParams, Decision> {
+    fn masked_params(
+        &mut self,
+        row: usize,
+        vocabulary: usize,
+    ) -> Result<SampleParams, RowDecision> {
         let words = vocabulary.div_ceil(32);
         let mask = match self.constraint.allowed()? {
             Allowed::Any => None,
             Allowed::Only(token) if self.logprobs.is_none() => {
-                return Err(Decision::Token(self.sampler.take(token)));
+                return Err(RowDecision::Token(self.sampler.take(token)));
             }
             Allowed::Only(token) => Some(Arc::new(one_hot(token, words))),
             Allowed::Masked(mask) if mask.len() == words => Some(Arc::clone(mask)),
@@ -259,7 +263,7 @@ impl Sequence {
             }
         };
         let params = self.sampler.params(row, 0, mask, self.logprobs, vocabulary);
-        params.map_err(Decision::Fail)
+        params.map_err(RowDecision::Fail)
     }
 
     /// Parameters to sample a row on the device, `ahead` tokens after the next one, of a sequence that
@@ -277,22 +281,22 @@ impl Sequence {
     }
 
     /// Accept the token that the device sampled.
-    pub(crate) fn accept_sampled(&mut self, sampled: SampledToken) -> Decision {
+    pub(crate) fn accept_sampled(&mut self, sampled: SampledToken) -> RowDecision {
         catch_panic(|| match self.sampler.accept(sampled) {
-            Ok(token) => Decision::Token(token),
-            Err(error) => Decision::Fail(error),
+            Ok(token) => RowDecision::Token(token),
+            Err(error) => RowDecision::Fail(error),
         })
     }
 
-    /// Sample from a row of logits. The row is left untouched where the decision is [`Decision::Pending`].
-    fn sample(&mut self, logits: &mut [f32]) -> Decision {
+    /// Sample from a row of logits. The row is left untouched where the decision is [`RowDecision::Pending`].
+    fn sample(&mut self, logits: &mut [f32]) -> RowDecision {
         let only: Vec<u32>;
         let mask = match self.constraint.allowed() {
             Err(decision) => return decision,
             Ok(Allowed::Any) => None,
             Ok(Allowed::Masked(mask)) => Some(&mask[..]),
             Ok(Allowed::Only(token)) if self.logprobs.is_none() => {
-                return Decision::Token(self.sampler.take(token));
+                return RowDecision::Token(self.sampler.take(token));
             }
             Ok(Allowed::Only(token)) => {
                 only = one_hot(token, logits.len().div_ceil(32));
@@ -300,24 +304,24 @@ impl Sequence {
             }
         };
         match self.sampler.sample(logits, mask, self.logprobs) {
-            Ok(token) => Decision::Token(token),
-            Err(error) => Decision::Fail(error),
+            Ok(token) => RowDecision::Token(token),
+            Err(error) => RowDecision::Fail(error),
         }
     }
 
     /// The decision of a constraint that forces the next token or ends, which needs no logits.
     /// Log-probabilities need them all the same.
-    pub(crate) fn decide_without_logits(&mut self) -> Decision {
+    pub(crate) fn decide_without_logits(&mut self) -> RowDecision {
         let may = !self.constraint.is_unconstrained() && self.logprobs.is_none();
         if !may || self.ended {
-            return Decision::Pending;
+            return RowDecision::Pending;
         }
         let decision = catch_panic(|| match self.constraint.allowed() {
-            Ok(Allowed::Only(token)) => Decision::Token(self.sampler.take(token)),
-            Ok(Allowed::Any | Allowed::Masked(_)) => Decision::Pending,
+            Ok(Allowed::Only(token)) => RowDecision::Token(self.sampler.take(token)),
+            Ok(Allowed::Any | Allowed::Masked(_)) => RowDecision::Pending,
             Err(decision) => decision,
         });
-        if decision != Decision::Pending {
+        if decision != RowDecision::Pending {
             self.held = None;
         }
         decision
@@ -325,25 +329,25 @@ impl Sequence {
 
     /// Commit a decision; `cached` prompt tokens were found in the cache. Returns the token that was
     /// added.
-    pub(crate) fn commit(&mut self, decision: Decision, cached: usize) -> Option<u32> {
+    pub(crate) fn commit(&mut self, decision: RowDecision, cached: usize) -> Option<u32> {
         let token = match decision {
-            Decision::Token(token) if !self.stop_tokens.contains(&token.id) => token,
-            Decision::Token(_) | Decision::Complete => {
-                self.finish(FinishReason::Stop, cached);
+            RowDecision::Token(token) if !self.stop_tokens.contains(&token.id) => token,
+            RowDecision::Token(_) | RowDecision::Complete => {
+                self.finish(SequenceEnd::Stop, cached);
                 return None;
             }
-            Decision::Fail(error) => {
+            RowDecision::Fail(error) => {
                 self.end(TokenEvent::Failed(error));
                 return None;
             }
-            Decision::Pending => return None,
+            RowDecision::Pending => return None,
         };
         let id = token.id;
         self.generated += 1;
         self.sampler.observe(id);
         self.outbox.push(TokenEvent::Token(token));
         if self.prompt + self.generated >= self.tokens_max {
-            self.finish(FinishReason::Length, cached);
+            self.finish(SequenceEnd::Length, cached);
         } else {
             let advanced = self.constraint.committed(id);
             self.fail_on(advanced);
@@ -356,7 +360,7 @@ impl Sequence {
         self.outbox.flush();
     }
 
-    fn finish(&mut self, reason: FinishReason, cached: usize) {
+    fn finish(&mut self, reason: SequenceEnd, cached: usize) {
         self.complete |= !self.ended;
         let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
         let usage = SequenceUsage {
@@ -390,9 +394,9 @@ fn one_hot(token: u32, words: usize) -> Vec<u32> {
 }
 
 /// Turn a panic into the failure of the sequence.
-fn catch_panic(decide: impl FnOnce() -> Decision) -> Decision {
+fn catch_panic(decide: impl FnOnce() -> RowDecision) -> RowDecision {
     catch_unwind(AssertUnwindSafe(decide))
-        .unwrap_or_else(|panic| Decision::Fail(sampling_panic(panic.as_ref())))
+        .unwrap_or_else(|panic| RowDecision::Fail(sampling_panic(panic.as_ref())))
 }
 
 fn sampling_panic(panic: &(dyn Any + Send)) -> SequenceError {

@@ -16,17 +16,17 @@ use mortise_model::{Adapter, InputError, LogitRows, ModelInput, SequenceInput};
 use crate::beam_group::{BeamGroup, BeamSubmission};
 use crate::block_pool::Salt;
 use crate::circuit::Circuit;
-use crate::decision::Decision;
+use crate::decision::RowDecision;
 use crate::draft_model::DraftRequest;
 use crate::forward::ForwardPass;
-use crate::load::Counters;
+use crate::load::LoadCounters;
 use crate::panics::panic_message;
 use crate::prefill_chunk::PrefillChunk;
 use crate::queue::Queue;
 use crate::scheduler::{Arrival, PENDING_TOKEN, Scheduler, SequenceId, Slice};
 use crate::sequence::{Sequence, Submission};
 use crate::speculator::Speculator;
-use crate::tenant_load::Question;
+use crate::tenant_load::TenantQuery;
 
 mod device_step;
 mod restart;
@@ -46,13 +46,13 @@ const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 /// State shared by the thread and its handle.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) counters: Counters,
+pub(crate) struct EngineShared {
+    pub(crate) counters: LoadCounters,
     pub(crate) queue: Queue,
     pub(crate) circuit: Circuit,
     pub(crate) stopping: AtomicBool,
     /// Questions of other threads, which wait for the answers.
-    pub(crate) questions: Mutex<Vec<Question>>,
+    pub(crate) questions: Mutex<Vec<TenantQuery>>,
 }
 
 pub(crate) struct StepLoop {
@@ -62,7 +62,7 @@ pub(crate) struct StepLoop {
     pub(crate) scheduler: Scheduler,
     pub(crate) prefill_chunk: PrefillChunk,
     pub(crate) submissions: mpsc::Receiver<Submitted>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineShared>,
     /// By arrival.
     pub(crate) sequences: BTreeMap<SequenceId, Sequence>,
     pub(crate) beams: Vec<BeamGroup>,
@@ -170,10 +170,10 @@ impl StepLoop {
         for question in asked {
             // Whoever has gone needs no answer.
             match question {
-                Question::ClearPrefixes(asker) => {
+                TenantQuery::ClearPrefixes(asker) => {
                     let _ = asker.send(self.scheduler.clear_prefixes());
                 }
-                Question::Tenants(asker) => {
+                TenantQuery::Tenants(asker) => {
                     let _ = asker.send(self.scheduler.tenants());
                 }
             }
@@ -276,7 +276,7 @@ impl StepLoop {
             }
             for _ in 0..FORCED_MAX {
                 let decision = sequence.decide_without_logits();
-                if decision == Decision::Pending {
+                if decision == RowDecision::Pending {
                     break;
                 }
                 decided = true;

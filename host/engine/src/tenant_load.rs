@@ -73,7 +73,7 @@ pub fn sum_tenants(loads: impl IntoIterator<Item = TenantLoad>) -> Vec<TenantLoa
 
 /// A question that the engine's thread answers between two steps.
 #[derive(Debug)]
-pub(crate) enum Question {
+pub(crate) enum TenantQuery {
     /// Forget the cached prefixes that no sequence uses; the answer is how many blocks held them.
     ClearPrefixes(mpsc::Sender<usize>),
     /// Figures of tenants, but for those of the queue.

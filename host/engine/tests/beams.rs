@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mortise_engine::{
-    BeamParams, BeamRequest, EarlyStopping, Engine, EngineConfig, EngineHandle, FinishReason,
-    Share, SubmitError,
+    BeamParams, BeamRequest, EarlyStopping, Engine, EngineConfig, EngineHandle, SequenceEnd, Share,
+    SubmitError,
 };
-use mortise_model::{Model, ModelFolder, WeightPrecision};
+use mortise_model::{Decoder, ModelFolder, WeightPrecision};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use support::{FakeModel, NAN, collect, config, engine, expected, greedy, next, until_empty};
@@ -33,7 +33,7 @@ fn request(prompt: &[u32], size: u32, max_tokens: u32) -> BeamRequest {
 }
 
 /// The tokens of all results, with a stop token at the end of those that it ended.
-fn search(engine: &EngineHandle, request: BeamRequest) -> Vec<(Vec<u32>, FinishReason)> {
+fn search(engine: &EngineHandle, request: BeamRequest) -> Vec<(Vec<u32>, SequenceEnd)> {
     let streams = engine.submit_beams(request).unwrap();
     let read = |mut stream| {
         let (tokens, end) = collect(&mut stream);
@@ -67,12 +67,12 @@ fn searches_find_what_transformers_finds() {
     let stop_tokens = ids(&reference["stop_tokens"]);
     let searches = reference["searches"].as_array().unwrap();
     assert!(searches.len() > 50);
-    let mut loaded: Vec<(String, Arc<Model>)> = Vec::new();
+    let mut loaded: Vec<(String, Arc<Decoder>)> = Vec::new();
     for one in searches {
         let name = one["model"].as_str().unwrap();
         if !loaded.iter().any(|(known, _)| known == name) {
             let folder = ModelFolder::open(data().join(name)).unwrap();
-            let model = Model::load(&folder, WeightPrecision::AsStored).unwrap();
+            let model = Decoder::load(&folder, WeightPrecision::AsStored).unwrap();
             loaded.push((name.to_owned(), Arc::new(model)));
         }
         let model = &loaded.iter().find(|(known, _)| known == name).unwrap().1;
@@ -105,7 +105,7 @@ fn searches_find_what_transformers_finds() {
             for ((tokens, reason), result) in found.iter().zip(results) {
                 let mut result = ids(result);
                 let stopped = result.last().is_some_and(|last| stop_tokens.contains(last));
-                assert_eq!(*reason == FinishReason::Stop, stopped, "{one}");
+                assert_eq!(*reason == SequenceEnd::Stop, stopped, "{one}");
                 if stopped {
                     result.pop();
                 }
@@ -121,7 +121,7 @@ fn searches_find_what_transformers_finds() {
 fn one_beam_is_the_greedy_continuation() {
     let engine = engine(40, 400, config());
     let found = search(&engine, request(&[1, 2, 3], 1, 50));
-    assert_eq!(found, [(expected(&[1, 2, 3], 50), FinishReason::Length)]);
+    assert_eq!(found, [(expected(&[1, 2, 3], 50), SequenceEnd::Length)]);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use mortise_engine::{
-    Constraint, ConstraintError, Engine, EngineConfig, EngineHandle, FinishReason, LogprobParams,
-    MaskStep, SamplingParams, SequenceError, SequenceRequest, Speculation,
+    Constraint, ConstraintError, Engine, EngineConfig, EngineHandle, LogprobParams, MaskStep,
+    SamplingParams, SequenceEnd, SequenceError, SequenceRequest, Speculation,
 };
 use support::{FakeModel, collect, config, engine, expected, greedy, until_empty};
 
@@ -129,7 +129,7 @@ fn speculation_under_a_constraint_changes_no_token() {
         let (found, end) = collect(&mut engine.submit(request).unwrap());
         assert_eq!(
             (&found, end.unwrap().0),
-            (tokens, FinishReason::Stop),
+            (tokens, SequenceEnd::Stop),
             "{late} late"
         );
         until_empty(&engine);
@@ -150,7 +150,7 @@ fn masks_are_obeyed_and_the_end_is_a_stop() {
         let (tokens, end) = collect(&mut engine.submit(request(script)).unwrap());
         assert_eq!(tokens, [9, 33, 9, 46]);
         let (reason, usage) = end.unwrap();
-        assert_eq!((reason, usage.completion_tokens), (FinishReason::Stop, 4));
+        assert_eq!((reason, usage.completion_tokens), (SequenceEnd::Stop, 4));
     }
     until_empty(&engine);
 }

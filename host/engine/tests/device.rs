@@ -10,7 +10,7 @@ use mortise_engine::{
     Engine, EngineConfig, EngineHandle, SamplingParams, SequenceRequest, Speculation, TokenEvent,
     TokenStream,
 };
-use mortise_model::{DeviceModel, DeviceSettings, KvType, Model, ModelFolder, WeightPrecision};
+use mortise_model::{Decoder, DeviceModel, DeviceSettings, KvType, ModelFolder, WeightPrecision};
 use support::{greedy, next};
 
 /// Below the sources, wherever those lie when this runs: it may have been built elsewhere.
@@ -73,7 +73,7 @@ fn check_answers(speculation: Speculation) {
         threads: 1,
         ..EngineConfig::default()
     };
-    let model = Model::load(&folder(), WeightPrecision::F32).unwrap();
+    let model = Decoder::load(&folder(), WeightPrecision::F32).unwrap();
     let expected = answers(&Engine::start(Arc::new(model), config.clone()).unwrap());
     let mut devices: Vec<Arc<dyn mortise_cuda::Device>> =
         vec![Arc::new(mortise_cuda_emulator::Emulator::new())];

@@ -17,7 +17,9 @@ use mortise_engine::{
     TokenEvent, TokenStream,
 };
 use mortise_kernels::linear::{Scores, WantedLogits};
-use mortise_model::{InputError, KvCache, Logits, Model, ModelFolder, ModelInput, WeightPrecision};
+use mortise_model::{
+    Decoder, InputError, KvCache, Logits, ModelFolder, ModelInput, WeightPrecision,
+};
 use support::{collect, greedy, next};
 
 /// Names of plain models, and of models with windows, soft caps, sinks, experts and latent attention.
@@ -33,14 +35,14 @@ const MODELS: [&str; 9] = [
     "deepseek-v3",
 ];
 
-fn model(name: &str) -> Arc<Model> {
+fn model(name: &str) -> Arc<Decoder> {
     load(name, WeightPrecision::AsStored)
 }
 
-fn load(name: &str, precision: WeightPrecision) -> Arc<Model> {
+fn load(name: &str, precision: WeightPrecision) -> Arc<Decoder> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data");
     let folder = ModelFolder::open(path.join(name)).unwrap();
-    Arc::new(Model::load(&folder, precision).unwrap())
+    Arc::new(Decoder::load(&folder, precision).unwrap())
 }
 
 /// Requests of all sorts, some of which begin alike.
@@ -97,16 +99,16 @@ fn read(mut stream: TokenStream) -> (Vec<String>, SequenceUsage) {
     }
 }
 
-fn engine(model: &Arc<Model>, config: EngineConfig) -> EngineHandle {
+fn engine(model: &Arc<Decoder>, config: EngineConfig) -> EngineHandle {
     Engine::start(Arc::clone(model), config).unwrap()
 }
 
 /// Generate with no prefix cache and no speculative decoding, one sequence after the other.
-fn plainly(model: &Arc<Model>) -> Vec<Vec<String>> {
+fn plainly(model: &Arc<Decoder>) -> Vec<Vec<String>> {
     plainly_with(model, KvType::F32)
 }
 
-fn plainly_with(model: &Arc<Model>, kv_type: KvType) -> Vec<Vec<String>> {
+fn plainly_with(model: &Arc<Decoder>, kv_type: KvType) -> Vec<Vec<String>> {
     let config = EngineConfig {
         prefix_cache: false,
         kv_type,
@@ -297,7 +299,7 @@ fn caches_of_all_types_are_as_exact() {
 
 /// A model that counts what is wanted of its rows, and may compute all of them whole.
 struct Watched {
-    model: Arc<Model>,
+    model: Arc<Decoder>,
     cache: KvCache,
     whole_always: bool,
     /// Numbers of rows of which all logits are wanted, the highest alone, and the highest of a mask.
@@ -305,7 +307,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(model: &Arc<Model>, whole_always: bool) -> Self {
+    fn new(model: &Arc<Decoder>, whole_always: bool) -> Self {
         Self {
             cache: KvCache::new(model.spec(), 200, KvType::F32).unwrap(),
             model: Arc::clone(model),

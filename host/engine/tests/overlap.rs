@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use device_model::{DeviceCalls, FakeDeviceModel};
 use mortise_engine::{
     BeamParams, BeamRequest, Constraint, ConstraintError, EarlyStopping, Engine, EngineConfig,
-    EngineHandle, FinishReason, LogprobParams, MaskStep, SamplingParams, SequenceRequest, Share,
+    EngineHandle, LogprobParams, MaskStep, SamplingParams, SequenceEnd, SequenceRequest, Share,
     Speculation, TokenEvent, TokenStream,
 };
 use rand::{RngExt, SeedableRng};
@@ -61,7 +61,7 @@ fn the_next_step_is_enqueued_before_the_last_one_is_known() {
     let prompt = [1, 2, 3, 4, 5];
     let (tokens, end) = collect(&mut engine.submit(greedy(&prompt, 30)).unwrap());
     assert_eq!(tokens, expected(&prompt, 30));
-    assert_eq!(end.unwrap().0, FinishReason::Length);
+    assert_eq!(end.unwrap().0, SequenceEnd::Length);
     until_empty(&engine);
     // The length is known before: no result is discarded.
     assert_eq!(DeviceCalls::get(&asked.batches), 30);
@@ -87,7 +87,7 @@ fn the_step_in_flight_of_a_finished_sequence_is_discarded() {
     let (tokens, end) = collect(&mut engine.submit(request).unwrap());
     assert_eq!(tokens, before);
     let (reason, usage) = end.unwrap();
-    assert_eq!(reason, FinishReason::Stop);
+    assert_eq!(reason, SequenceEnd::Stop);
     assert_eq!(usage.completion_tokens as usize, before.len());
     until_empty(&engine);
     // One batch for each token and for the stop token, and one that is discarded.
@@ -254,7 +254,7 @@ fn slow_readers_lose_nothing() {
     assert_eq!(tokens, expected(&[2, 7], 300));
     let (tokens, end) = collect(&mut slow);
     assert_eq!(tokens, expected(&[9, 1], 300));
-    assert_eq!(end.unwrap().0, FinishReason::Length);
+    assert_eq!(end.unwrap().0, SequenceEnd::Length);
     until_empty(&engine);
 }
 

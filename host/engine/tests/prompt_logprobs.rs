@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use device_model::FakeDeviceModel;
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, FinishReason, LogprobParams, PromptToken, SequenceError,
+    Engine, EngineConfig, EngineHandle, LogprobParams, ScoredToken, SequenceEnd, SequenceError,
     SequenceRequest, SequenceUsage, Speculation, TokenEvent, TokenStream,
 };
-use mortise_model::{BLOCK_TOKENS, Model, ModelFolder, WeightPrecision};
+use mortise_model::{BLOCK_TOKENS, Decoder, ModelFolder, WeightPrecision};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use references::References;
@@ -36,9 +36,9 @@ fn scored(prompt: &[u32], max_tokens: u32) -> SequenceRequest {
 }
 
 struct Answer {
-    prompt: Vec<PromptToken>,
+    prompt: Vec<ScoredToken>,
     tokens: Vec<u32>,
-    end: Result<(FinishReason, SequenceUsage), SequenceError>,
+    end: Result<(SequenceEnd, SequenceUsage), SequenceError>,
 }
 
 fn read(mut stream: TokenStream) -> Answer {
@@ -71,7 +71,7 @@ fn log_softmax(row: &[f32]) -> Vec<f64> {
 }
 
 /// Compare what was told of a prompt with the rows of logits that a reference has for its positions.
-fn check(what: &str, told: &[PromptToken], prompt: &[u32], rows: &[Vec<f32>]) {
+fn check(what: &str, told: &[ScoredToken], prompt: &[u32], rows: &[Vec<f32>]) {
     let ids: Vec<u32> = told.iter().map(|token| token.id).collect();
     assert_eq!(ids, prompt, "{what}: each token once, in order");
     assert_eq!(
@@ -114,7 +114,7 @@ fn prompts_are_as_likely_as_transformers_says() {
             .join("../../tests/parity/data")
             .join(name);
         let folder = ModelFolder::open(&path).unwrap();
-        let model = Arc::new(Model::load(&folder, WeightPrecision::F32).unwrap());
+        let model = Arc::new(Decoder::load(&folder, WeightPrecision::F32).unwrap());
         let file = References::read(&path.join("reference.safetensors"));
         let vocabulary = model.spec().vocabulary;
         let config = EngineConfig {
@@ -145,7 +145,7 @@ fn a_prompt_alone_is_scored_and_nothing_generated() {
         let answer = read(engine.submit(scored(&prompt, 0)).unwrap());
         check("alone", &answer.prompt, &prompt, &fake_rows(&prompt));
         let (reason, usage) = answer.end.unwrap();
-        assert_eq!(reason, FinishReason::Length);
+        assert_eq!(reason, SequenceEnd::Length);
         assert_eq!(
             (usage.prompt_tokens as usize, usage.completion_tokens),
             (length, 0)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mortise_engine::{Engine, EngineConfig, KvType};
-use mortise_model::{Model, ModelFolder, WeightPrecision};
+use mortise_model::{Decoder, ModelFolder, WeightPrecision};
 use safetensors::SafeTensors;
 use support::{collect, greedy};
 
@@ -28,7 +28,7 @@ fn sequences_in_one_batch_continue_as_transformers_does() {
             .join("../../tests/parity/data")
             .join(name);
         let folder = ModelFolder::open(&path).unwrap();
-        let model = Arc::new(Model::load(&folder, WeightPrecision::AsStored).unwrap());
+        let model = Arc::new(Decoder::load(&folder, WeightPrecision::AsStored).unwrap());
         let bytes = std::fs::read(path.join("reference.safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         for threads in [1, 2] {
@@ -62,7 +62,7 @@ fn sequences_in_one_batch_continue_as_transformers_does() {
 fn the_cache_is_as_large_as_configured() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data/qwen2-bias");
     let folder = ModelFolder::open(path).unwrap();
-    let model = Arc::new(Model::load(&folder, WeightPrecision::AsStored).unwrap());
+    let model = Arc::new(Decoder::load(&folder, WeightPrecision::AsStored).unwrap());
     let blocks = |config: EngineConfig| {
         let engine = Engine::start(Arc::clone(&model), config).map_err(|error| error.to_string());
         engine.map(|engine| {

@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, FinishReason, SequenceRequest, Share, SubmitError,
+    Engine, EngineConfig, EngineHandle, SequenceEnd, SequenceRequest, Share, SubmitError,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -122,7 +122,7 @@ fn l1_l5_what_is_too_much_is_refused_and_what_is_accepted_is_answered() {
     for (prompt, mut stream) in accepted {
         let (tokens, end) = collect(&mut stream);
         assert_eq!(tokens, expected(&prompt, 20));
-        assert_eq!(end.unwrap().0, FinishReason::Length);
+        assert_eq!(end.unwrap().0, SequenceEnd::Length);
     }
     // Afterwards nothing is left of it: the next one costs what it would have cost before.
     until_empty(&engine);
@@ -179,7 +179,7 @@ fn l3_prompts_as_long_as_the_context_are_served_one_after_the_other() {
     for (n, mut stream) in (0..12).zip(streams) {
         let (tokens, end) = collect(&mut stream);
         assert_eq!(tokens, expected(&prompt(n), 10));
-        assert_eq!(end.unwrap().0, FinishReason::Length);
+        assert_eq!(end.unwrap().0, SequenceEnd::Length);
     }
     until_empty(&engine);
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use mortise_engine::{
-    Engine, EngineConfig, EngineError, EngineHandle, FinishReason, LogprobParams, SamplingParams,
+    Engine, EngineConfig, EngineError, EngineHandle, LogprobParams, SamplingParams, SequenceEnd,
     SequenceError, SequenceRequest, Speculation, SubmitError, TokenEvent, TokenStream,
 };
 use rand::{RngExt, SeedableRng};
@@ -23,7 +23,7 @@ fn a_sequence_runs_to_its_limit() {
     let (tokens, end) = collect(&mut engine.submit(greedy(&prompt, 30)).unwrap());
     assert_eq!(tokens, expected(&prompt, 30));
     let (reason, usage) = end.unwrap();
-    assert_eq!(reason, FinishReason::Length);
+    assert_eq!(reason, SequenceEnd::Length);
     assert_eq!(
         (
             usage.prompt_tokens,
@@ -51,7 +51,7 @@ fn the_context_bounds_what_max_tokens_allows() {
     );
     let (tokens, end) = collect(&mut engine.submit(greedy(&[7; 20], u32::MAX)).unwrap());
     assert_eq!(tokens, expected(&[7; 20], 12));
-    assert_eq!(end.unwrap().0, FinishReason::Length);
+    assert_eq!(end.unwrap().0, SequenceEnd::Length);
     let refused = engine.submit(greedy(&[7; 32], 1)).unwrap_err();
     assert_eq!(
         refused,
@@ -79,7 +79,7 @@ fn stop_tokens_end_and_are_not_emitted() {
     let (tokens, end) = collect(&mut engine.submit(request).unwrap());
     assert_eq!(tokens, before);
     let (reason, usage) = end.unwrap();
-    assert_eq!(reason, FinishReason::Stop);
+    assert_eq!(reason, SequenceEnd::Stop);
     assert_eq!(usage.completion_tokens as usize, before.len());
 }
 
@@ -147,7 +147,7 @@ fn random_crowds_get_what_each_would_get_alone() {
             }
             let (tokens, end) = collect(&mut stream);
             assert_eq!(tokens, all, "seed {seed}");
-            assert_eq!(end.unwrap().0, FinishReason::Length);
+            assert_eq!(end.unwrap().0, SequenceEnd::Length);
         }
         until_empty(&engine);
     }
@@ -168,7 +168,7 @@ fn a_reader_that_does_not_read_stops_only_itself() {
     assert!((engine.load().decode_tokens as usize) < 150 + TokenStream::CAPACITY + 2);
     let (tokens, end) = collect(&mut idle);
     assert_eq!(tokens, expected(&[1], 200));
-    assert_eq!(end.unwrap().0, FinishReason::Length);
+    assert_eq!(end.unwrap().0, SequenceEnd::Length);
     until_empty(&engine);
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use mortise_engine::{
-    Constraint, ConstraintError, EngineConfig, EngineHandle, FinishReason, MaskStep,
+    Constraint, ConstraintError, EngineConfig, EngineHandle, MaskStep, SequenceEnd,
     SequenceRequest, TokenEvent, TokenStream,
 };
 use support::{collect, config, engine, expected, greedy, next, until, until_empty};
@@ -101,7 +101,7 @@ fn a_new_request_does_not_wait_for_the_masks_of_others() {
     // Its tokens come although no mask ever does, in as many steps as on an idle engine.
     let (tokens, end) = collect(&mut engine.submit(greedy(&[4], 20)).unwrap());
     assert_eq!(tokens, expected(&[4], 20));
-    assert_eq!(end.unwrap().0, FinishReason::Length);
+    assert_eq!(end.unwrap().0, SequenceEnd::Length);
     assert_eq!(engine.load().steps - before, 20);
     for (_, stream) in &mut waiting {
         assert_eq!(stream.try_next(), None);

@@ -9,7 +9,7 @@ use mortise_plugin_manager::PluginConfig;
 use serde_json::{Map, Value};
 
 use crate::demo::model_files;
-use crate::golden::{Budget, PluginUnderTest, check_number, checked};
+use crate::golden::{CaseBudget, PluginUnderTest, check_number, checked};
 
 /// Runs golden cases with the embedded plugins, as a server runs those that a plugin carries.
 pub struct GoldenCases {
@@ -49,7 +49,7 @@ impl GoldenCases {
         let subjects = self.subjects.iter().filter(|(served, _)| *served == kind);
         let outcomes = subjects.flat_map(|(_, subject)| {
             cases.iter().map(|(_, case)| {
-                let outcome = case.run(subject, &Value::Null, Budget::at_load());
+                let outcome = case.run(subject, &Value::Null, CaseBudget::at_load());
                 outcome.map_or_else(|error| format!("{error:#}"), |()| "passes".to_owned())
             })
         });

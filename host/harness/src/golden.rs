@@ -103,14 +103,14 @@ impl PluginUnderTest {
 
 /// Budget of a case.
 #[derive(Clone, Copy)]
-pub struct Budget {
+pub struct CaseBudget {
     /// Places at which a parser's text is cut in two; longer texts are cut at the first ones.
     cuts: usize,
     /// Deadline.
     until: Option<Instant>,
 }
 
-impl Budget {
+impl CaseBudget {
     /// Budget for `mortise plugin test`: many cuts, no deadline.
     pub const THOROUGH: Self = Self::cutting(2000);
 
@@ -225,7 +225,7 @@ pub fn prove(
         model_files(None)?,
         within.clone(),
     );
-    let budget = Budget::at_load();
+    let budget = CaseBudget::at_load();
     for (name, case) in &cases {
         let outcome = case.run(&subject, &Value::Null, budget);
         outcome.and_then(|()| budget.check()).map_err(|error| {
@@ -272,7 +272,7 @@ impl Case {
         &self,
         subject: &PluginUnderTest,
         common: &Value,
-        budget: Budget,
+        budget: CaseBudget,
     ) -> anyhow::Result<()> {
         let kind = self.kind(subject)?;
         // A plugin may refuse its settings, which is an outcome as well.
@@ -318,7 +318,7 @@ pub fn check_pieces(
     harness: &Harness,
     input: &Value,
     whole: &Value,
-    budget: Budget,
+    budget: CaseBudget,
 ) -> anyhow::Result<()> {
     let Value::Object(input) = input else {
         bail!("`input` must be an object");
@@ -383,13 +383,13 @@ mod tests {
 
     #[test]
     fn what_is_late_or_long_is_cut_off() {
-        let late = Budget {
+        let late = CaseBudget {
             cuts: 0,
             until: Some(Instant::now()),
         };
         let error = late.check().expect_err("the time is over");
         assert!(error.to_string().contains("60 s"), "{error}");
-        Budget::THOROUGH.check().expect("authors can wait");
+        CaseBudget::THOROUGH.check().expect("authors can wait");
         let told = shortened("ä".repeat(MAX_TOLD));
         assert!(told.len() <= MAX_TOLD + "…".len() && told.ends_with("ä…"));
         assert_eq!(shortened("short".to_owned()), "short");
@@ -409,7 +409,7 @@ mod tests {
                 case["now"] = json!(now);
             }
             let case: Case = serde_json::from_value(case).expect("a case");
-            case.run(subject, &Value::Null, Budget::at_load())
+            case.run(subject, &Value::Null, CaseBudget::at_load())
         };
         run(&subject, None, "at 2024-01-01 00:00:00").expect("the day of golden cases");
         subject.grants.now = Some("2023-05-06T07:08:09Z".parse().expect("a time"));
@@ -438,7 +438,7 @@ mod tests {
         let run = |input: Value| {
             let case = json!({"kind": "output-parser", "input": input, "expect": {}});
             let case: Case = serde_json::from_value(case).expect("a case");
-            case.run(&subject, &Value::Null, Budget::at_load())
+            case.run(&subject, &Value::Null, CaseBudget::at_load())
         };
         run(json!({"text": "Hello"})).expect("any output will do");
         // As an array of the same fields it is understood, and cannot be fed in pieces.
@@ -555,7 +555,7 @@ mod tests {
                 .and_then(|harness| harness.ask(kind, case.input.clone()));
             let passes = |cases: anyhow::Result<Vec<(String, Case)>>| {
                 let cases = cases.expect("a case that says what must come out");
-                cases[0].1.run(subject, &common, Budget { cuts: 3, until: None })
+                cases[0].1.run(subject, &common, CaseBudget { cuts: 3, until: None })
             };
             let right_kind = case.kind.is_none_or(|named| named == kind);
             match outcome {

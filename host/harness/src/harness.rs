@@ -13,7 +13,7 @@ use mortise_plugin::{
 };
 use mortise_plugin_manager::{AuthConfig, LoadedPlugins, ModelFacts};
 use mortise_service::{
-    Chunking, DecidePolicy, GuardAnswer, OfflineError, RequestId, RequestPlugins, Retrieve,
+    DecidePolicy, GuardAnswer, OfflineError, ParserChunking, RequestId, RequestPlugins, Retrieve,
     RoutingKey, RunTool, check_grammar, parse_text, render_template,
 };
 use serde::Deserialize;
@@ -170,10 +170,10 @@ impl Harness {
     pub fn parse(&self, request: Value) -> anyhow::Result<Value> {
         let request: ParseRequest = read(request)?;
         let chunking = match (request.chunk, request.split) {
-            (None, Some(characters)) => Chunking::At(characters),
-            (None, None) => Chunking::Whole,
-            (Some(0), _) => Chunking::Tokens,
-            (Some(characters), _) => Chunking::Every(characters),
+            (None, Some(characters)) => ParserChunking::At(characters),
+            (None, None) => ParserChunking::Whole,
+            (Some(0), _) => ParserChunking::Tokens,
+            (Some(characters), _) => ParserChunking::Every(characters),
         };
         let setup = ParserSetup {
             tools: request

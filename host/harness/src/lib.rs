@@ -18,8 +18,8 @@ pub use console::{print, print_as, print_json, read};
 pub use demo::model_files;
 pub use embedded::{GoldenCases, default_plugin, model_template};
 pub use golden::{
-    Budget, Case, PluginUnderTest, carried, check_number, check_pieces, checked, difference, prove,
-    shortened,
+    Case, CaseBudget, PluginUnderTest, carried, check_number, check_pieces, checked, difference,
+    prove, shortened,
 };
 pub use grants::{Moment, MomentError, TestGrants};
 pub use harness::Harness;

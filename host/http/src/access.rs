@@ -52,7 +52,7 @@ fn named(name: &str) -> String {
 
 /// Facts of a request whose body has been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Begun {
+pub struct RequestStart {
     /// The model as the caller named it.
     pub model: Option<String>,
     /// A stream is asked for.
@@ -69,7 +69,7 @@ pub trait AccessObserver: Send + Sync {
     fn request_began(&self);
 
     /// The body of a request has been read, and it is taken up.
-    fn request_taken_up(&self, id: &str, route: &'static str, peer: IpAddr, begun: &Begun);
+    fn request_taken_up(&self, id: &str, route: &'static str, peer: IpAddr, begun: &RequestStart);
 
     /// A response has begun to be streamed.
     fn stream_began(&self);
@@ -78,7 +78,7 @@ pub trait AccessObserver: Send + Sync {
     fn stream_ended(&self);
 
     /// A request has ended: its last byte was handed over, or the client has gone.
-    fn request_ended(&self, access: &Access<'_>);
+    fn request_ended(&self, access: &EndedRequest<'_>);
 
     /// Figures of all requests so far.
     fn figures(&self) -> RequestFigures {
@@ -93,7 +93,7 @@ pub trait AccessObserver: Send + Sync {
 
 /// The record of a request that has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Access<'a> {
+pub struct EndedRequest<'a> {
     /// The request's id.
     pub id: &'a str,
     /// The method, its first 16 characters.
@@ -216,8 +216,8 @@ impl AccessRecord {
     }
 
     /// Facts of a request whose answer is to begin.
-    pub fn begun(&self) -> Begun {
-        self.with(|facts| Begun {
+    pub fn begun(&self) -> RequestStart {
+        self.with(|facts| RequestStart {
             model: facts.model.clone(),
             stream: facts.stream,
             max_tokens: facts.max_tokens,
@@ -322,7 +322,7 @@ impl Drop for AccessGuard {
             (None, true) => facts.answer.map(|answer| answer.finish),
         };
         self.end_span(&facts, finish);
-        self.observer.request_ended(&Access {
+        self.observer.request_ended(&EndedRequest {
             id: &self.id,
             method: &self.method,
             route: self.route,

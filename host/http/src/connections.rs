@@ -71,7 +71,7 @@ fn descriptor_limit() -> Option<usize> {
 
 /// Requests that the place of a connection admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ConnectionClass {
     /// All requests.
     Any,
     /// Health checks; other requests are told to come back.
@@ -100,7 +100,7 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     address: IpAddr,
-    place: Place,
+    place: ConnectionClass,
     /// Time since which the connection has waited for a request, or for the rest of one.
     since: Instant,
     /// Requests that are not answered yet.
@@ -156,15 +156,19 @@ impl ConnectionTable {
         let mut state = self.lock();
         let own = state.by_address.get(&address).copied().unwrap_or(0);
         let has_share = own < self.shares.by_address;
-        let place = if has_share && state.with_place(Place::Any) < self.shares.places {
-            Place::Any
-        } else if self.evict(&mut state, Place::Any, (!has_share).then_some(address)) {
+        let place = if has_share && state.with_place(ConnectionClass::Any) < self.shares.places {
+            ConnectionClass::Any
+        } else if self.evict(
+            &mut state,
+            ConnectionClass::Any,
+            (!has_share).then_some(address),
+        ) {
             // Who has more than a share makes room among its own.
-            Place::Any
-        } else if state.with_place(Place::Health) < HEALTH_PLACES
-            || self.evict(&mut state, Place::Health, None)
+            ConnectionClass::Any
+        } else if state.with_place(ConnectionClass::Health) < HEALTH_PLACES
+            || self.evict(&mut state, ConnectionClass::Health, None)
         {
-            Place::Health
+            ConnectionClass::Health
         } else {
             self.refused.fetch_add(1, Relaxed);
             self.notice(&mut state);
@@ -220,7 +224,7 @@ impl ConnectionTable {
     }
 
     /// End a connection with a place of this kind, of `only` or of anybody. `false` if none may be ended.
-    fn evict(&self, state: &mut State, place: Place, only: Option<IpAddr>) -> bool {
+    fn evict(&self, state: &mut State, place: ConnectionClass, only: Option<IpAddr>) -> bool {
         let victim = state.victim(place, only);
         let Some(end) = victim.and_then(|victim| state.remove(victim)) else {
             return false;
@@ -263,14 +267,14 @@ impl ConnectionTable {
 }
 
 impl State {
-    fn with_place(&self, place: Place) -> usize {
+    fn with_place(&self, place: ConnectionClass) -> usize {
         let with = |entry: &&Entry| entry.place == place;
         self.entries.values().filter(with).count()
     }
 
     /// The connection to end: of the address with most connections that wait, or of `only`, the one that has
     /// waited longest.
-    fn victim(&self, place: Place, only: Option<IpAddr>) -> Option<u64> {
+    fn victim(&self, place: ConnectionClass, only: Option<IpAddr>) -> Option<u64> {
         let mut waiting: HashMap<IpAddr, (usize, Instant, u64)> = HashMap::new();
         for (number, entry) in &self.entries {
             let other = only.is_some_and(|only| only != entry.address);
@@ -322,12 +326,12 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
 pub(crate) struct Connection {
     table: Arc<ConnectionTable>,
     number: u64,
-    place: Place,
+    place: ConnectionClass,
     end: Arc<Notify>,
 }
 
 impl Connection {
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> ConnectionClass {
         self.place
     }
 
@@ -358,14 +362,14 @@ impl Connection {
     }
 
     /// A request began to arrive.
-    pub(crate) fn begin(self: &Arc<Self>) -> Exchange {
+    pub(crate) fn begin(self: &Arc<Self>) -> HttpExchange {
         self.table.update(self.number, |entry| {
             if entry.requests == 0 {
                 entry.since = Instant::now();
             }
             entry.requests += 1;
         });
-        Exchange {
+        HttpExchange {
             connection: Arc::clone(self),
             stage: Mutex::new(ExchangeStage::Arriving),
         }
@@ -380,7 +384,7 @@ impl Drop for Connection {
 
 /// A request and its answer, until the last byte of that is handed over.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct HttpExchange {
     connection: Arc<Connection>,
     stage: Mutex<ExchangeStage>,
 }
@@ -395,7 +399,7 @@ enum ExchangeStage {
     Unclaimed(u64),
 }
 
-impl Exchange {
+impl HttpExchange {
     /// Note that the request is complete.
     pub(crate) fn complete(&self) {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -426,7 +430,7 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for HttpExchange {
     fn drop(&mut self) {
         let stage = self.stage.get_mut();
         let stage = *stage.unwrap_or_else(PoisonError::into_inner);
@@ -469,7 +473,7 @@ mod tests {
         }
         assert!(!has_ended(&quiet).await);
         let newcomer = table.admit(address("10.0.0.3")).expect("a place");
-        assert_eq!(newcomer.place(), Place::Any);
+        assert_eq!(newcomer.place(), ConnectionClass::Any);
         assert!(has_ended(&flooding[0]).await);
         assert_eq!((table.open(), table.evicted()), (8, 101));
     }
@@ -482,17 +486,20 @@ mod tests {
             .map(Arc::new)
             .collect();
         let exchanges: Vec<_> = busy.iter().map(Connection::begin).collect();
-        exchanges.iter().for_each(Exchange::complete);
+        exchanges.iter().for_each(HttpExchange::complete);
         let more: Vec<_> = (0..HEALTH_PLACES)
             .filter_map(|_| table.admit(address("10.0.1.1")))
             .map(Arc::new)
             .collect();
-        assert!(more.iter().all(|one| one.place() == Place::Health));
+        assert!(
+            more.iter()
+                .all(|one| one.place() == ConnectionClass::Health)
+        );
         // Places for health checks are given up like others.
         let next = table.admit(address("10.0.1.2")).expect("a place");
         drop(next);
         let busy_too: Vec<_> = more.iter().map(Connection::begin).collect();
-        busy_too.iter().for_each(Exchange::complete);
+        busy_too.iter().for_each(HttpExchange::complete);
         let last = table.admit(address("10.0.1.3"));
         assert!(last.is_none() || table.open() <= 4 + HEALTH_PLACES);
         for connection in &busy {
@@ -502,7 +509,7 @@ mod tests {
         drop(exchanges);
         drop(busy_too);
         let newcomer = table.admit(address("10.0.2.1")).expect("a place");
-        assert_eq!(newcomer.place(), Place::Any);
+        assert_eq!(newcomer.place(), ConnectionClass::Any);
     }
 
     #[tokio::test]
@@ -514,13 +521,13 @@ mod tests {
             .map(Arc::new)
             .collect();
         let exchanges: Vec<_> = busy.iter().map(Connection::begin).collect();
-        exchanges.iter().for_each(Exchange::complete);
+        exchanges.iter().for_each(HttpExchange::complete);
         assert_eq!(
             table.admit(hog).expect("one for health").place(),
-            Place::Health
+            ConnectionClass::Health
         );
         let other = table.admit(address("10.0.0.2")).expect("a place");
-        assert_eq!(other.place(), Place::Any);
+        assert_eq!(other.place(), ConnectionClass::Any);
     }
 
     #[tokio::test]
@@ -547,7 +554,7 @@ mod tests {
         };
         assert!(wait(&both).await.is_err() && wait(&known).await.is_err());
         let next = table.admit(address("10.0.0.1")).expect("a place");
-        assert_eq!(next.place(), Place::Any);
+        assert_eq!(next.place(), ConnectionClass::Any);
         assert!(has_ended(&reader).await);
         assert!(!has_ended(&both).await && !has_ended(&known).await);
         // What is over leaves nothing behind.

@@ -8,17 +8,17 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use crate::connections::Exchange;
+use crate::connections::HttpExchange;
 use crate::h2_streams::Handover;
 
 /// Body of a request.
 pub(super) struct RequestBody {
     body: Incoming,
-    exchange: Arc<Exchange>,
+    exchange: Arc<HttpExchange>,
 }
 
 impl RequestBody {
-    pub(super) fn new(body: Incoming, exchange: Arc<Exchange>) -> Self {
+    pub(super) fn new(body: Incoming, exchange: Arc<HttpExchange>) -> Self {
         if body.is_end_stream() {
             exchange.complete();
         }
@@ -66,14 +66,14 @@ pub(super) struct ResponseBody {
     ahead: Option<Polled>,
     /// Over HTTP/2, who is told whether the peer reads.
     stream: Option<Arc<Handover>>,
-    _exchange: Arc<Exchange>,
+    _exchange: Arc<HttpExchange>,
 }
 
 impl ResponseBody {
     pub(super) fn new(
         body: axum::body::Body,
         stream: Option<Arc<Handover>>,
-        exchange: Arc<Exchange>,
+        exchange: Arc<HttpExchange>,
     ) -> Self {
         if let Some(stream) = &stream {
             stream.waits();

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::chunk_scan::{ChunkScan, Scanned};
-use crate::request_head::{self, Framing, Head, HeadBounds, HeadRefusal};
+use crate::request_head::{self, Framing, HeadBounds, HeadRefusal, RequestHead};
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -19,9 +19,9 @@ const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r
 
 /// The refused head of a connection, for the service. There is one at most, and it is the last request.
 #[derive(Debug, Default)]
-pub(super) struct Refused(Mutex<Option<(u64, HeadRefusal)>>);
+pub(super) struct RefusedHead(Mutex<Option<(u64, HeadRefusal)>>);
 
-impl Refused {
+impl RefusedHead {
     /// The refusal of the request with this number, from 0.
     pub(super) fn of(&self, request: u64) -> Option<HeadRefusal> {
         let refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,11 +65,11 @@ pub(super) struct HeadGate {
     passed: usize,
     /// Heads that were let through.
     heads: u64,
-    refused: Arc<Refused>,
+    refused: Arc<RefusedHead>,
 }
 
 impl HeadGate {
-    pub(super) fn new(bounds: HeadBounds, refused: Arc<Refused>) -> Self {
+    pub(super) fn new(bounds: HeadBounds, refused: Arc<RefusedHead>) -> Self {
         Self {
             stage: Stage::Opening,
             bounds,
@@ -205,7 +205,7 @@ impl HeadGate {
                 self.scanned = self.held.len();
                 false
             }
-            Ok(Some(Head { length, framing })) => {
+            Ok(Some(RequestHead { length, framing })) => {
                 self.ready.extend(self.held.drain(..length));
                 self.scanned = 0;
                 self.heads += 1;
@@ -238,8 +238,8 @@ mod tests {
     };
 
     /// Bytes of `parts` that the gate lets pass, and the refused head.
-    fn pass(parts: &[&[u8]]) -> (Vec<u8>, Arc<Refused>) {
-        let refused = Arc::<Refused>::default();
+    fn pass(parts: &[&[u8]]) -> (Vec<u8>, Arc<RefusedHead>) {
+        let refused = Arc::<RefusedHead>::default();
         let mut gate = HeadGate::new(BOUNDS, Arc::clone(&refused));
         let mut passed = Vec::new();
         for part in parts {

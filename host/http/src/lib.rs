@@ -34,7 +34,7 @@ mod transport;
 mod wait_limits;
 mod wire;
 
-pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord, Begun};
+pub use access::{AccessObserver, AccessRecord, AnswerRecord, EndedRequest, RequestStart};
 pub use body::{BodyLimits, no_body_memory, object_within, read_json, read_object, reserve};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
@@ -45,7 +45,7 @@ pub use guard::{Guard, HeaderLimits};
 pub use health::{Check, CheckState, Checks};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
 pub use listen::{ConnectionLimits, HANDED_OVER, Occupied, Stop, serve, serve_beside};
-pub use multipart::{FormLimits, Multipart, Part};
+pub use multipart::{FormLimits, FormPart, Multipart};
 pub use problem::{
     Choices, Problem, ProblemShape, append_headers, json_response, stopping, write_problem,
 };

@@ -18,13 +18,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval_at, sleep, sleep_until, timeout};
 use tower::ServiceExt as _;
 
-use crate::connections::{Connection, ConnectionTable, Exchange, Place};
+use crate::connections::{Connection, ConnectionClass, ConnectionTable, HttpExchange};
 use crate::drain::{OpenConnection, OpenConnections};
 use crate::endpoint::{Accepted, Endpoint};
 use crate::exchange_body::{RequestBody, ResponseBody};
 use crate::guard::HeaderLimits;
 use crate::h2_streams::{Handover, StreamExecutor};
-use crate::head_gate::Refused;
+use crate::head_gate::RefusedHead;
 use crate::proxy_protocol::ProxyProtocol;
 use crate::request_head::HeadBounds;
 use crate::transport::{GuardedStream, StreamLimits};
@@ -260,7 +260,7 @@ async fn connection(
         return;
     };
     let certificate = wire.client_certificate();
-    let refused = Arc::<Refused>::default();
+    let refused = Arc::<RefusedHead>::default();
     let stream_limits = StreamLimits {
         head: limits.header_timeout,
         write: limits.write_timeout,
@@ -284,7 +284,7 @@ async fn connection(
             if let Some(certificate) = certificate.clone() {
                 extensions.insert(certificate);
             }
-            if connection.place() == Place::Health {
+            if connection.place() == ConnectionClass::Health {
                 extensions.insert(HealthOnly);
             }
             if let Some(refusal) = refused.of(number) {
@@ -328,7 +328,7 @@ async fn must_end(connection: &Connection, limits: &ConnectionLimits) -> &'stati
 /// stop of the server waits for the connection.
 #[derive(Debug, Clone)]
 pub struct Occupied {
-    _exchange: Arc<Exchange>,
+    _exchange: Arc<HttpExchange>,
     _open: OpenConnection,
 }
 

@@ -37,7 +37,7 @@ pub struct FormLimits {
 
 /// Head of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct FormPart {
     /// Name of the form's field.
     pub name: String,
     /// Name of the file, if it is one.
@@ -99,7 +99,7 @@ impl Multipart {
     ///
     /// # Errors
     /// When the body is no form, is beyond a limit, or breaks off; so for all that read.
-    pub async fn part(&mut self) -> Result<Option<Part>, Problem> {
+    pub async fn part(&mut self) -> Result<Option<FormPart>, Problem> {
         while self.data().await?.is_some() {}
         if self.place == Place::End {
             return Ok(None);
@@ -275,7 +275,7 @@ fn boundary(headers: &HeaderMap) -> Result<String, Problem> {
 }
 
 /// Head of a part.
-fn head(bytes: &[u8]) -> Result<Part, Problem> {
+fn head(bytes: &[u8]) -> Result<FormPart, Problem> {
     let text =
         std::str::from_utf8(bytes).map_err(|_| malformed("the head of a part is not UTF-8"))?;
     let mut lines = text.split("\r\n").filter_map(|line| line.split_once(':'));
@@ -291,7 +291,7 @@ fn head(bytes: &[u8]) -> Result<Part, Problem> {
         let found = parameters.iter().find(|(name, _)| name == wanted);
         found.map(|(_, value)| unescaped(value))
     };
-    Ok(Part {
+    Ok(FormPart {
         name: value("name").ok_or_else(|| malformed("a part has no name"))?,
         file_name: value("filename"),
     })
@@ -364,7 +364,11 @@ mod tests {
     }
 
     /// The parts of a body that comes in pieces of so many bytes.
-    async fn parts(body: &[u8], piece: usize, most: u64) -> Result<Vec<(Part, Vec<u8>)>, Problem> {
+    async fn parts(
+        body: &[u8],
+        piece: usize,
+        most: u64,
+    ) -> Result<Vec<(FormPart, Vec<u8>)>, Problem> {
         let pieces = body.chunks(piece.max(1)).map(Bytes::copy_from_slice);
         let pieces: Vec<Result<Bytes, std::io::Error>> = pieces.map(Ok).collect();
         let (_sender, draining) = watch::channel(false);
@@ -390,7 +394,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_form_is_read_however_it_is_cut() {
-        let part = |name: &str, file_name: Option<&str>| Part {
+        let part = |name: &str, file_name: Option<&str>| FormPart {
             name: name.to_owned(),
             file_name: file_name.map(str::to_owned),
         };

@@ -84,7 +84,7 @@ impl HeadRefusal {
 
 /// A complete head at the start of some bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct RequestHead {
     /// Length of the head in bytes, with the empty line.
     pub(crate) length: usize,
     pub(crate) framing: Framing,
@@ -96,7 +96,7 @@ pub(crate) fn read(
     held: &[u8],
     scanned: usize,
     bounds: HeadBounds,
-) -> Result<Option<Head>, HeadRefusal> {
+) -> Result<Option<RequestHead>, HeadRefusal> {
     let mut end = None;
     // A line break may lie across two reads.
     for at in scanned.saturating_sub(3)..held.len() {
@@ -133,7 +133,7 @@ pub(crate) fn read(
         return Ok(None);
     }
     let framing = check(head, bounds)?;
-    Ok(Some(Head { length, framing }))
+    Ok(Some(RequestHead { length, framing }))
 }
 
 /// Check a whole head, and find how long its body is.
@@ -292,7 +292,7 @@ mod tests {
         headers: 10,
     };
 
-    fn whole(head: &str) -> Result<Option<Head>, HeadRefusal> {
+    fn whole(head: &str) -> Result<Option<RequestHead>, HeadRefusal> {
         read(head.as_bytes(), 0, BOUNDS)
     }
 
@@ -312,7 +312,7 @@ mod tests {
         ] {
             let length = head.len();
             let found = whole(&format!("{head}rest")).expect(head);
-            assert_eq!(found, Some(Head { length, framing }), "{head}");
+            assert_eq!(found, Some(RequestHead { length, framing }), "{head}");
             for cut in 0..length {
                 let part = &head.as_bytes()[..cut];
                 assert_eq!(read(part, cut / 2, BOUNDS), Ok(None), "{head} at {cut}");

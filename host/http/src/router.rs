@@ -25,7 +25,8 @@ use crate::body::BodyLimits;
 use crate::body_budget::BodyBudget;
 use crate::connections::ConnectionTable;
 use crate::contract::{
-    About, Contract, DOCUMENT, LOOK, OfStatus, Operation, PAGE, Pages, Routes, document,
+    ApiInfo, ContractPages, DOCUMENT, DialectContract, LOOK, OfStatus, Operation, PAGE, Routes,
+    document,
 };
 use crate::dialect::{Dialect, dialect_of};
 use crate::guard::{self, Guard};
@@ -88,7 +89,7 @@ pub struct Api {
     /// The routes as labels name them, a parameter as `{name}` at the end.
     pub routes: &'static [&'static str],
     /// Contract of its routes.
-    pub contract: Contract,
+    pub contract: DialectContract,
 }
 
 /// Writer of problems on paths of no dialect.
@@ -183,10 +184,10 @@ pub fn router(
     apis: Vec<Api>,
     elsewhere: Elsewhere,
 ) -> Result<Router, String> {
-    let pages = Pages::default();
+    let pages = ContractPages::default();
     let (own, operations) = pages.on(own_routes()).into_parts();
     let mut router = own.with_state(Arc::clone(&state));
-    let mut contracts: Vec<(Contract, OfStatus)> = Vec::new();
+    let mut contracts: Vec<(DialectContract, OfStatus)> = Vec::new();
     for api in &apis {
         router = router.merge(api.router.clone());
         contracts.push((api.contract.clone(), api.dialect.conventions.status));
@@ -207,7 +208,7 @@ pub fn router(
 }
 
 /// Words about the document.
-const ABOUT: About = About {
+const ABOUT: ApiInfo = ApiInfo {
     title: "mortise",
     description: "An LLM inference server in the dialects of OpenAI, Anthropic, Ollama and others.",
 };
@@ -215,8 +216,8 @@ const ABOUT: About = About {
 /// Shapes of what routes of no dialect answer.
 const SHAPES: &str = include_str!("shapes.ts");
 
-fn own_contract(problem: &'static str, operations: Vec<Operation>) -> Contract {
-    Contract {
+fn own_contract(problem: &'static str, operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Server",
         about: "Health, numbers and this contract.",
         shapes: &[SHAPES],

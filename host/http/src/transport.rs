@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::connections::Connection;
-use crate::head_gate::{HeadGate, Refused};
+use crate::head_gate::{HeadGate, RefusedHead};
 use crate::request_head::{HeadBounds, HeadRefusal};
 use crate::wire::{LINGER_BYTES, LINGER_TIME, Wire};
 
@@ -59,7 +59,7 @@ impl GuardedStream {
         stream: Wire,
         limits: StreamLimits,
         connection: Arc<Connection>,
-        refused: Arc<Refused>,
+        refused: Arc<RefusedHead>,
     ) -> Self {
         Self {
             stream,

@@ -53,7 +53,7 @@ pub struct Hub {
 }
 
 /// A repository at one commit.
-pub(crate) struct Listing {
+pub(crate) struct RepositoryListing {
     pub(crate) commit: String,
     pub(crate) files: Vec<String>,
 }
@@ -109,7 +109,7 @@ impl Hub {
     }
 
     /// The files of a repository, and the commit that its revision stands for.
-    pub(crate) fn list(&self, reference: &ModelReference) -> Result<Listing, HubError> {
+    pub(crate) fn list(&self, reference: &ModelReference) -> Result<RepositoryListing, HubError> {
         #[derive(Deserialize)]
         struct Answer {
             sha: String,
@@ -146,7 +146,7 @@ impl Hub {
             ));
         }
         let files = answer.siblings.into_iter().map(|file| file.rfilename);
-        Ok(Listing {
+        Ok(RepositoryListing {
             commit: answer.sha,
             files: files.filter(|file| is_relative(file)).collect(),
         })

@@ -14,7 +14,7 @@ use crate::reference::ModelReference;
 use crate::select::{Selection, WEIGHTS_INDEX, select, shards};
 
 /// Hears how far a download is.
-pub trait Progress {
+pub trait DownloadProgress {
     /// A file of `total` bytes begins, of which `present` are on disk from an earlier time.
     fn begin(&self, file: &str, total: u64, present: u64);
     /// Report bytes that were written to disk.
@@ -48,7 +48,7 @@ impl Hub {
     pub fn fetch(
         &self,
         reference: &ModelReference,
-        progress: &dyn Progress,
+        progress: &dyn DownloadProgress,
     ) -> Result<PathBuf, HubError> {
         let cached = CachedRepository::new(&self.config.cache, reference);
         if self.config.offline {
@@ -130,7 +130,7 @@ struct Download<'a> {
     reference: &'a ModelReference,
     cached: &'a CachedRepository,
     commit: &'a str,
-    progress: &'a dyn Progress,
+    progress: &'a dyn DownloadProgress,
 }
 
 impl Download<'_> {

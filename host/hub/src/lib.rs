@@ -23,6 +23,6 @@ mod select;
 pub use cache::CachedRepository;
 pub use client::{Hub, HubConfig};
 pub use error::HubError;
-pub use fetch::{INDEX_BYTES_MAX, Progress, free_bytes};
+pub use fetch::{DownloadProgress, INDEX_BYTES_MAX, free_bytes};
 pub use reference::ModelReference;
 pub use remove::{remove, size_of};

@@ -7,9 +7,9 @@ use mortise_store::{Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::issuer::{Bearer, Issuer, IssuerConfig, NotRecognised};
-use crate::key::Refusal;
+use crate::key::KeyRefusal;
 use crate::keys::Keys;
-use crate::login::{ISSUER, LoginConfig, LoginError, Logins, SigningKey};
+use crate::login::{ISSUER, LoginConfig, LoginError, Logins, TokenKey};
 use crate::token::{Token, TokenRefusal, looks_like_token};
 
 /// Configuration of all ways by which callers are recognised.
@@ -28,7 +28,7 @@ struct Known {
 }
 
 /// Callers of a server.
-pub struct Identity {
+pub struct CallerDirectory {
     keys: Keys,
     logins: Logins,
     known: RwLock<Arc<Known>>,
@@ -39,19 +39,19 @@ pub struct Identity {
 #[error("the keys of the token's issuer cannot be had at present; try again")]
 pub struct IssuerOutage;
 
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for CallerDirectory {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Identity")
     }
 }
 
-impl Identity {
+impl CallerDirectory {
     /// The callers that a store and a configuration know.
     ///
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn open(store: Arc<dyn Store>, config: IdentityConfig) -> Result<Self, StoreError> {
-        let logins = Logins::new(SigningKey::open(&store).await?);
+        let logins = Logins::new(TokenKey::open(&store).await?);
         let issuers = config.issuers.into_iter().map(Issuer::new).map(Arc::new);
         let known = Known {
             issuers: issuers.collect(),
@@ -179,11 +179,11 @@ impl Identity {
     }
 }
 
-fn refused_key(id: &str, refusal: Refusal) -> Value {
+fn refused_key(id: &str, refusal: KeyRefusal) -> Value {
     let (code, state) = match refusal {
-        Refusal::Revoked => ("revoked_api_key", "was revoked"),
-        Refusal::Disabled => ("disabled_api_key", "is disabled"),
-        Refusal::Expired => ("expired_api_key", "has expired"),
+        KeyRefusal::Revoked => ("revoked_api_key", "was revoked"),
+        KeyRefusal::Disabled => ("disabled_api_key", "is disabled"),
+        KeyRefusal::Expired => ("expired_api_key", "has expired"),
     };
     let message = format!("the API key `{id}` {state}; ask the operator of this server");
     refused(401, code, &message)

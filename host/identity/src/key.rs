@@ -19,7 +19,7 @@ const PREFIX: &str = "sk-mortise-";
 const SECRET_BYTES: usize = 32;
 
 /// SHA-256 of a secret.
-pub(crate) type Digest = [u8; 32];
+pub(crate) type SecretDigest = [u8; 32];
 
 /// The system gave no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -44,12 +44,12 @@ pub struct IssuedKey {
     /// Scopes and limits.
     pub terms: Terms,
     /// Digests of its secrets, the newest last.
-    pub(crate) secrets: Vec<Secret>,
+    pub(crate) secrets: Vec<KeptSecret>,
 }
 
 /// A secret as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Secret {
+pub(crate) struct KeptSecret {
     /// SHA-256 in hexadecimal digits.
     pub(crate) sha256: String,
     pub(crate) created_at: i64,
@@ -59,7 +59,7 @@ pub(crate) struct Secret {
 
 /// Reason for which a key that is known is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum KeyRefusal {
     Revoked,
     Disabled,
     Expired,
@@ -67,15 +67,16 @@ pub(crate) enum Refusal {
 
 impl IssuedKey {
     /// Reason to refuse a caller who sent the secret of this digest, at `now`.
-    pub(crate) fn refusal(&self, digest: &Digest, now: i64) -> Option<Refusal> {
+    pub(crate) fn refusal(&self, digest: &SecretDigest, now: i64) -> Option<KeyRefusal> {
         let sent = hexadecimal(digest);
-        let same = |secret: &&Secret| bool::from(secret.sha256.as_bytes().ct_eq(sent.as_bytes()));
+        let same =
+            |secret: &&KeptSecret| bool::from(secret.sha256.as_bytes().ct_eq(sent.as_bytes()));
         let ended = |at: Option<i64>| at.is_some_and(|at| at <= now);
         match self.secrets.iter().find(same) {
-            _ if self.revoked_at.is_some() => Some(Refusal::Revoked),
-            _ if self.disabled => Some(Refusal::Disabled),
+            _ if self.revoked_at.is_some() => Some(KeyRefusal::Revoked),
+            _ if self.disabled => Some(KeyRefusal::Disabled),
             Some(secret) if !ended(secret.expires_at) && !ended(self.expires_at) => None,
-            _ => Some(Refusal::Expired),
+            _ => Some(KeyRefusal::Expired),
         }
     }
 
@@ -91,18 +92,18 @@ impl IssuedKey {
 
     /// Secrets that are taken at `now`: more than one while a rotation overlaps.
     pub fn secrets_in_force(&self, now: i64) -> usize {
-        let holds = |secret: &&Secret| secret.expires_at.is_none_or(|at| at > now);
+        let holds = |secret: &&KeptSecret| secret.expires_at.is_none_or(|at| at > now);
         self.secrets.iter().filter(holds).count()
     }
 }
 
 /// A new secret, and what is kept of it.
-pub(crate) fn new_secret(now: i64) -> Result<(String, Secret), NoRandomness> {
+pub(crate) fn new_secret(now: i64) -> Result<(String, KeptSecret), NoRandomness> {
     let text = format!(
         "{PREFIX}{}",
         URL_SAFE_NO_PAD.encode(random::<SECRET_BYTES>()?)
     );
-    let secret = Secret {
+    let secret = KeptSecret {
         sha256: hexadecimal(&digest(&text)),
         created_at: now,
         expires_at: None,
@@ -118,7 +119,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
     Ok(bytes)
 }
 
-pub(crate) fn digest(secret: &str) -> Digest {
+pub(crate) fn digest(secret: &str) -> SecretDigest {
     Sha256::digest(secret.as_bytes()).into()
 }
 

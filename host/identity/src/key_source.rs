@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use mortise_outbound::{Grant, Network, Origin, Outbound, Request};
+use mortise_outbound::{Grant, Network, Origin, Outbound, OutboundRequest};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
@@ -250,7 +250,7 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
         timeout: TIMEOUT,
         ..Grant::default()
     });
-    let request = Request {
+    let request = OutboundRequest {
         method: "GET".to_owned(),
         url: url.to_owned(),
         headers: vec![("accept".to_owned(), "application/json".to_owned())],

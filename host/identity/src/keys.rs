@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mortise_store::{Change, Key, Kind, Page, Record, SERVER, Store, StoreError};
+use mortise_store::{Change, Key, Page, Record, RecordKind, SERVER, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::key::{self, Digest, IssuedKey, NoRandomness, Refusal};
+use crate::key::{self, IssuedKey, KeyRefusal, NoRandomness, SecretDigest};
 use crate::limits::{MAX_KEYS, MAX_SECRETS};
 use crate::terms::{Terms, TermsError, check_name};
 
@@ -59,7 +59,7 @@ pub enum KeyError {
 #[derive(Default)]
 struct Table {
     keys: HashMap<String, Arc<IssuedKey>>,
-    ids: HashMap<Digest, String>,
+    ids: HashMap<SecretDigest, String>,
 }
 
 impl Table {
@@ -199,7 +199,7 @@ impl Keys {
     ///
     /// The table is looked up by the digest. How long that takes can tell something of digests only, which nobody can
     /// choose, and nothing of secrets; the digest that was found is compared in constant time.
-    pub(crate) fn find(&self, secret: &str) -> Option<(Arc<IssuedKey>, Option<Refusal>)> {
+    pub(crate) fn find(&self, secret: &str) -> Option<(Arc<IssuedKey>, Option<KeyRefusal>)> {
         let digest = key::digest(secret);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let key = Arc::clone(table.keys.get(table.ids.get(&digest)?)?);
@@ -342,7 +342,7 @@ async fn read(store: &dyn Store) -> Result<(Table, Revision), StoreError> {
             ascending: true,
         };
         let owner = Arc::from(SERVER);
-        let listing = store.list(&owner, Kind::ApiKey, page, None).await?;
+        let listing = store.list(&owner, RecordKind::ApiKey, page, None).await?;
         after = listing.entries.last().map(|record| record.key.id.clone());
         for record in listing.entries {
             match serde_json::from_slice::<IssuedKey>(&record.body) {
@@ -365,7 +365,7 @@ async fn revision(store: &dyn Store) -> Result<Revision, StoreError> {
 }
 
 fn revision_address() -> Key {
-    Key::new(&Arc::from(SERVER), Kind::Revision, "api_keys")
+    Key::new(&Arc::from(SERVER), RecordKind::Revision, "api_keys")
 }
 
 fn check(wanted: &NewKey) -> Result<(), TermsError> {
@@ -377,11 +377,11 @@ fn check(wanted: &NewKey) -> Result<(), TermsError> {
 }
 
 fn address(id: &str) -> Key {
-    Key::new(&Arc::from(SERVER), Kind::ApiKey, id)
+    Key::new(&Arc::from(SERVER), RecordKind::ApiKey, id)
 }
 
-fn bytes(digits: &str) -> Option<Digest> {
-    let mut digest = Digest::default();
+fn bytes(digits: &str) -> Option<SecretDigest> {
+    let mut digest = SecretDigest::default();
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     if pairs.len() != digest.len() || !rest.is_empty() {
         return None;

@@ -12,7 +12,7 @@ mod login;
 mod terms;
 mod token;
 
-pub use identity::{Identity, IdentityConfig, IssuerOutage};
+pub use identity::{CallerDirectory, IdentityConfig, IssuerOutage};
 pub use issuer::{IssuerConfig, ScopeGrant};
 pub use jwk::Algorithm;
 pub use key::{IssuedKey, NoRandomness};

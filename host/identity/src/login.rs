@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use mortise_store::{Change, Key, Kind, Record, SERVER, Store, StoreError};
+use mortise_store::{Change, Key, Record, RecordKind, SERVER, Store, StoreError};
 use ring::hmac;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -127,12 +127,12 @@ pub fn check_password_hash(text: &str) -> Result<(), String> {
 }
 
 /// Key by which the server signs its tokens.
-pub(crate) struct SigningKey([u8; 32]);
+pub(crate) struct TokenKey([u8; 32]);
 
-impl SigningKey {
+impl TokenKey {
     /// Read the signing key from the store, or make one if the store has none.
     pub(crate) async fn open(store: &Arc<dyn Store>) -> Result<Self, StoreError> {
-        let address = Key::new(&Arc::from(SERVER), Kind::SigningKey, "login");
+        let address = Key::new(&Arc::from(SERVER), RecordKind::SigningKey, "login");
         let kept = store.get(address.clone()).await?;
         if let Some(bytes) = kept.and_then(|record| record.body.try_into().ok()) {
             return Ok(Self(bytes));
@@ -179,13 +179,13 @@ impl SigningKey {
 
 /// Logins of a server.
 pub(crate) struct Logins {
-    key: SigningKey,
+    key: TokenKey,
     places: Semaphore,
     tries: Mutex<HashMap<IpAddr, (Instant, u32)>>,
 }
 
 impl Logins {
-    pub(crate) fn new(key: SigningKey) -> Self {
+    pub(crate) fn new(key: TokenKey) -> Self {
         Self {
             key,
             places: Semaphore::new(MAX_LOGINS_AT_ONCE),

@@ -10,7 +10,7 @@ use crate::error::{LibraryError, disk};
 
 /// A file that has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedFile {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(crate) sha256: String,
@@ -22,7 +22,10 @@ const GGUF: &[u8; 4] = b"GGUF";
 /// The model that files in a folder make: the folder itself (`None`), or the file that stands for it.
 ///
 /// Weights are read when the model is loaded; here it is found out what kind of model it would be.
-pub(crate) fn model_of(folder: &Path, files: &[Received]) -> Result<Option<String>, LibraryError> {
+pub(crate) fn model_of(
+    folder: &Path,
+    files: &[ReceivedFile],
+) -> Result<Option<String>, LibraryError> {
     let no_model = |reason: String| Err(LibraryError::NoModel(reason));
     let mut ggufs: Vec<&str> = Vec::new();
     for file in files {
@@ -64,11 +67,11 @@ pub(crate) fn model_of(folder: &Path, files: &[Received]) -> Result<Option<Strin
 }
 
 /// The digest of a model: that of its only file, or of the list that `sha256sum *` writes in its folder.
-pub(crate) fn digest_of_all(files: &[Received]) -> String {
+pub(crate) fn digest_of_all(files: &[ReceivedFile]) -> String {
     if let [only] = files {
         return only.sha256.clone();
     }
-    let mut sorted: Vec<&Received> = files.iter().collect();
+    let mut sorted: Vec<&ReceivedFile> = files.iter().collect();
     sorted.sort_by(|one, other| one.name.cmp(&other.name));
     let mut digest = Sha256::new();
     for file in sorted {
@@ -78,13 +81,13 @@ pub(crate) fn digest_of_all(files: &[Received]) -> String {
 }
 
 /// A file that is there as a whole, with its digest. Blocks.
-pub(crate) fn received(path: &Path) -> Result<Received, LibraryError> {
+pub(crate) fn received(path: &Path) -> Result<ReceivedFile, LibraryError> {
     let failed = disk(path);
     let mut file = mortise_files::open(path).map_err(&failed)?;
     let mut digest = Sha256::new();
     let bytes = io::copy(&mut file, &mut digest).map_err(&failed)?;
     let name = path.file_name().map(|name| name.to_string_lossy());
-    Ok(Received {
+    Ok(ReceivedFile {
         name: name.unwrap_or_default().into_owned(),
         bytes,
         sha256: format!("{:x}", digest.finalize()),

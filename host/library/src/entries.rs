@@ -15,7 +15,7 @@ use crate::limits::{MAX_ENTRIES, MAX_ENTRY_BYTES};
 /// Origin of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum EntrySource {
     /// The model was pulled from the hub.
     Pull,
     /// The model was uploaded.
@@ -25,11 +25,11 @@ pub enum Source {
 /// A model of the library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct LibraryEntry {
     /// Public name.
     pub name: String,
     /// Origin.
-    pub source: Source,
+    pub source: EntrySource,
     /// Folder of the model, or its GGUF file (the first of several), below the library's folder.
     pub path: PathBuf,
     /// Bytes of its files.
@@ -46,12 +46,12 @@ pub struct Entry {
 
 /// All entries, in memory and on the disk.
 #[derive(Debug)]
-pub(crate) struct Entries {
+pub(crate) struct LibraryEntries {
     folder: PathBuf,
-    known: Mutex<BTreeMap<String, Entry>>,
+    known: Mutex<BTreeMap<String, LibraryEntry>>,
 }
 
-impl Entries {
+impl LibraryEntries {
     /// Read the entries of a folder. One that is no good is left out and told of.
     pub(crate) fn open(folder: PathBuf) -> Result<Self, LibraryError> {
         fs::create_dir_all(&folder).map_err(disk(&folder))?;
@@ -84,16 +84,16 @@ impl Entries {
         })
     }
 
-    pub(crate) fn all(&self) -> Vec<Entry> {
+    pub(crate) fn all(&self) -> Vec<LibraryEntry> {
         self.known().values().cloned().collect()
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<Entry> {
+    pub(crate) fn get(&self, name: &str) -> Option<LibraryEntry> {
         self.known().get(name).cloned()
     }
 
     /// Add an entry; with `replaces`, in place of one of the same name. Blocks.
-    pub(crate) fn put(&self, entry: Entry, replaces: bool) -> Result<(), LibraryError> {
+    pub(crate) fn put(&self, entry: LibraryEntry, replaces: bool) -> Result<(), LibraryError> {
         let mut known = self.known();
         if known.contains_key(&entry.name) {
             if !replaces {
@@ -138,14 +138,14 @@ impl Entries {
         self.folder.join(format!("{digest:x}.json"))
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, LibraryEntry>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn read(path: &Path) -> Result<Entry, String> {
+fn read(path: &Path) -> Result<LibraryEntry, String> {
     let text = mortise_files::read(path, MAX_ENTRY_BYTES).map_err(|error| error.to_string())?;
-    let entry: Entry = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let entry: LibraryEntry = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     let inside = |part: Component<'_>| matches!(part, Component::Normal(_));
     match entry.path.components().all(inside) {
         true => Ok(entry),

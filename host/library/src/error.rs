@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use mortise_hub::HubError;
-use mortise_object_store::StoreError;
+use mortise_object_store::ObjectStoreError;
 
 /// Reason for which a model could not be taken in or removed.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +89,7 @@ pub enum LibraryError {
     Hub(#[from] HubError),
     /// The object store refused, or was not reached.
     #[error(transparent)]
-    Store(StoreError),
+    Store(ObjectStoreError),
     /// The disk refused.
     #[error("cannot write `{}`: {source}", path.display())]
     Disk {

@@ -22,10 +22,10 @@ mod name;
 mod record;
 mod room;
 
-pub use entries::{Entry, Source};
+pub use entries::{EntrySource, LibraryEntry};
 pub use error::LibraryError;
 pub use library::{
-    About, Access, Appending, Changed, Library, LibraryConfig, Places, PullState, PullStatus,
-    Receiving, Ties, UploadFile, UploadOrder, UploadStatus,
+    Appending, Library, LibraryCallers, LibraryConfig, Places, PullState, PullStatus, Receiving,
+    RescanReport, Ties, UploadFile, UploadInfo, UploadOrder, UploadStatus,
 };
-pub use mortise_object_store::{StoreConfig, StoreCredentials};
+pub use mortise_object_store::{BucketConfig, StoreCredentials};

@@ -15,27 +15,27 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mortise_hub::{HubConfig, ModelReference};
-use mortise_object_store::StoreConfig;
+use mortise_object_store::BucketConfig;
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::contents::remove_folder;
-use crate::entries::{Entries, Entry, Source};
+use crate::entries::{EntrySource, LibraryEntries, LibraryEntry};
 use crate::error::{LibraryError, disk};
 use crate::limits::{MAX_FORMS_AT_ONCE, MAX_PARTIAL_AGE};
-use crate::room::Room;
+use crate::room::LibraryRoom;
 
 use self::brought::Uses;
 use self::pulls::Pulls;
 pub use self::pulls::{PullState, PullStatus};
-pub use self::receive::{About, Receiving};
+pub use self::receive::{Receiving, UploadInfo};
 pub use self::stored::Places;
-use self::stored::Stored;
+use self::stored::StoredModels;
 use self::uploads::Uploads;
 pub use self::uploads::{Appending, UploadFile, UploadOrder, UploadStatus};
 
 /// Callers who may pull and delete models on the routes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Access {
+pub enum LibraryCallers {
     /// No caller: only the admin side has such routes.
     #[default]
     Off,
@@ -57,11 +57,11 @@ pub struct LibraryConfig {
     /// Bytes of the disk that stay free.
     pub min_free_bytes: u64,
     /// Callers who may pull and delete on the routes of the API.
-    pub access: Access,
+    pub access: LibraryCallers,
     /// The hub. Its cache is the one of the library.
     pub hub: HubConfig,
     /// Bucket that has the models as well.
-    pub object_store: Option<StoreConfig>,
+    pub object_store: Option<BucketConfig>,
 }
 
 impl LibraryConfig {
@@ -72,7 +72,7 @@ impl LibraryConfig {
 }
 
 /// Outcome of listing the models anew.
-pub type Changed = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+pub type RescanReport = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// Functions of the server around a library.
 pub struct Ties {
@@ -81,18 +81,18 @@ pub struct Ties {
     /// Function that tells whether a model is loaded, or about to be.
     pub in_use: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Function that lists the models anew, after a model was added or removed.
-    pub changed: Box<dyn Fn() -> Changed + Send + Sync>,
+    pub changed: Box<dyn Fn() -> RescanReport + Send + Sync>,
 }
 
 /// Models that come over the network.
 pub struct Library {
     config: LibraryConfig,
-    entries: Entries,
-    room: Arc<Room>,
+    entries: LibraryEntries,
+    room: Arc<LibraryRoom>,
     pulls: Pulls,
     uploads: Uploads,
     forms: Arc<Semaphore>,
-    stored: Option<Stored>,
+    stored: Option<StoredModels>,
     uses: Uses,
     ties: OnceLock<Ties>,
     /// Held while the folder is used.
@@ -118,12 +118,12 @@ impl Library {
         let folder = config.folder.clone();
         fs::create_dir_all(&folder).map_err(disk(&folder))?;
         let lock = lock(&folder)?;
-        let entries = Entries::open(folder.join("entries"))?;
+        let entries = LibraryEntries::open(folder.join("entries"))?;
         sweep_files(&folder, &entries.all());
         sweep_parts(&LibraryConfig::hub_cache(&folder));
-        let room = Room::new(folder.clone(), config.max_bytes, config.min_free_bytes);
+        let room = LibraryRoom::new(folder.clone(), config.max_bytes, config.min_free_bytes);
         let uploads = Uploads::open(folder.join("incoming"), &room)?;
-        let stored = config.object_store.as_ref().map(Stored::new);
+        let stored = config.object_store.as_ref().map(StoredModels::new);
         let library = Self {
             stored: stored.transpose()?,
             uses: Uses::default(),
@@ -146,15 +146,15 @@ impl Library {
     }
 
     /// Callers who may pull and delete on the routes of the API.
-    pub fn access(&self) -> Access {
+    pub fn access(&self) -> LibraryCallers {
         self.config.access
     }
 
     /// Models of the library, by name, those of the object store included.
-    pub fn entries(&self) -> Vec<Entry> {
-        let records = self.stored.as_ref().map(Stored::records);
+    pub fn entries(&self) -> Vec<LibraryEntry> {
+        let records = self.stored.as_ref().map(StoredModels::records);
         let records = records.into_iter().flatten().map(|record| record.entry());
-        let mut all: BTreeMap<String, Entry> =
+        let mut all: BTreeMap<String, LibraryEntry> =
             records.map(|entry| (entry.name.clone(), entry)).collect();
         // Files that are here count before those that would come.
         let own = self.entries.all().into_iter();
@@ -181,7 +181,7 @@ impl Library {
     }
 
     /// A model of the library.
-    pub fn entry(&self, name: &str) -> Option<Entry> {
+    pub fn entry(&self, name: &str) -> Option<LibraryEntry> {
         let here = self.entries.get(name);
         here.or_else(|| Some(self.stored.as_ref()?.record(name)?.entry()))
     }
@@ -195,13 +195,13 @@ impl Library {
     ///
     /// # Errors
     /// When the library has no such model, or it is being pulled.
-    pub async fn remove(self: &Arc<Self>, name: &str) -> Result<Entry, LibraryError> {
+    pub async fn remove(self: &Arc<Self>, name: &str) -> Result<LibraryEntry, LibraryError> {
         let this = Arc::clone(self);
         let name = name.to_owned();
         let removed = blocking(move || {
             let entry = this.entry(&name);
             let entry = entry.ok_or_else(|| LibraryError::NotInLibrary(name.clone()))?;
-            if entry.source == Source::Pull && this.pulls.brings_repository(&name) {
+            if entry.source == EntrySource::Pull && this.pulls.brings_repository(&name) {
                 return Err(LibraryError::BeingPulled(name));
             }
             if let Some(stored) = &this.stored {
@@ -218,7 +218,7 @@ impl Library {
         Ok(removed)
     }
 
-    fn remove_files(&self, entry: &Entry) -> Result<(), LibraryError> {
+    fn remove_files(&self, entry: &LibraryEntry) -> Result<(), LibraryError> {
         let path = self.config.folder.join(&entry.path);
         match entry.path.starts_with("files") {
             // The folder of an upload, or of files from the object store, is named by the first two parts: files/ID.
@@ -229,13 +229,13 @@ impl Library {
             }
             false => {
                 let others = self.entries.all();
-                let shared = |other: &Entry| other.path == entry.path;
+                let shared = |other: &LibraryEntry| other.path == entry.path;
                 // Two references may mean the same files.
                 if others.iter().any(shared) {
                     return Ok(());
                 }
-                let within = |other: &Entry| {
-                    other.source == Source::Pull && repository(other) == repository(entry)
+                let within = |other: &LibraryEntry| {
+                    other.source == EntrySource::Pull && repository(other) == repository(entry)
                 };
                 let is_folder = entry.path.extension().is_none_or(|end| end != "gguf");
                 if is_folder && others.iter().any(within) {
@@ -276,7 +276,7 @@ impl Library {
 }
 
 /// The repository's folder of a model that was pulled.
-fn repository(entry: &Entry) -> PathBuf {
+fn repository(entry: &LibraryEntry) -> PathBuf {
     entry.path.components().take(2).collect()
 }
 
@@ -314,7 +314,7 @@ fn lock(folder: &Path) -> Result<File, LibraryError> {
 }
 
 /// Remove files of uploads that no entry names.
-fn sweep_files(folder: &Path, entries: &[Entry]) {
+fn sweep_files(folder: &Path, entries: &[LibraryEntry]) {
     let used: BTreeSet<PathBuf> = entries
         .iter()
         .map(|entry| folder.join(repository(entry)))

@@ -7,19 +7,19 @@ use mortise_hub::ModelReference;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::contents::Received;
-use crate::entries::{Entry, Source};
+use crate::contents::ReceivedFile;
+use crate::entries::{EntrySource, LibraryEntry};
 use crate::limits::{MAX_ABOUT_BYTES, MAX_FILE_DEPTH, MAX_STORED_FILES};
 use crate::name::{check_model_name, is_plain};
 
 /// A model in an object store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Record {
+pub(crate) struct ModelRecord {
     /// Public name.
     pub(crate) name: String,
     /// Origin.
-    pub(crate) source: Source,
+    pub(crate) source: EntrySource,
     /// Folder of its files, there and here.
     pub(crate) id: String,
     /// The GGUF file that stands for it; the folder does if there is none.
@@ -48,9 +48,9 @@ pub(crate) struct RecordFile {
     pub(crate) sha256: String,
 }
 
-impl Record {
+impl ModelRecord {
     /// The description of a model with these files.
-    pub(crate) fn of(entry: &Entry, files: &[Received], file: Option<String>) -> Self {
+    pub(crate) fn of(entry: &LibraryEntry, files: &[ReceivedFile], file: Option<String>) -> Self {
         let files: Vec<RecordFile> = files
             .iter()
             .map(|file| RecordFile {
@@ -162,8 +162,8 @@ impl Record {
     }
 
     /// The entry of the library once its files are here.
-    pub(crate) fn entry(&self) -> Entry {
-        Entry {
+    pub(crate) fn entry(&self) -> LibraryEntry {
+        LibraryEntry {
             name: self.name.clone(),
             source: self.source,
             path: self.path(),
@@ -205,8 +205,8 @@ mod tests {
         })
     }
 
-    fn read(value: &Value) -> Result<Record, String> {
-        Record::read(value.to_string().as_bytes())
+    fn read(value: &Value) -> Result<ModelRecord, String> {
+        ModelRecord::read(value.to_string().as_bytes())
     }
 
     #[test]

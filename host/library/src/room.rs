@@ -10,7 +10,7 @@ use crate::error::LibraryError;
 
 /// Room of a library.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct LibraryRoom {
     folder: PathBuf,
     /// Bytes that it may hold; 0 is no bound.
     max_bytes: u64,
@@ -23,11 +23,11 @@ pub(crate) struct Room {
 /// Bytes that are kept free for one transfer.
 #[derive(Debug)]
 pub(crate) struct Promise {
-    room: Arc<Room>,
+    room: Arc<LibraryRoom>,
     left: u64,
 }
 
-impl Room {
+impl LibraryRoom {
     pub(crate) fn new(folder: PathBuf, max_bytes: u64, min_free_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             folder,
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn promises_count_until_they_are_kept_or_dropped() {
         let folder = tempfile::tempdir().expect("a folder");
-        let room = Room::new(folder.path().to_owned(), 100, 0);
+        let room = LibraryRoom::new(folder.path().to_owned(), 100, 0);
         let mut first = room.promise(60).expect("room");
         assert!(matches!(room.promise(41), Err(LibraryError::NoRoom(_))));
         fs::write(folder.path().join("x"), [0; 50]).expect("written");
@@ -143,7 +143,7 @@ mod tests {
         first.grow(40).expect("room");
         drop(first);
         drop(room.promise(50).expect("room"));
-        let huge = Room::new(folder.path().to_owned(), 0, 0);
+        let huge = LibraryRoom::new(folder.path().to_owned(), 0, 0);
         let problem = huge.promise(u64::MAX / 2).expect_err("no such disk");
         assert!(
             problem.to_string().contains("library.min_free_mib"),

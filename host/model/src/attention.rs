@@ -6,7 +6,7 @@ use mortise_kernels::linear::{Activations, Forms};
 use mortise_kernels::qkv::QkvStage;
 use mortise_kernels::rope::RopeHeads;
 
-use crate::batch::Batch;
+use crate::batch::BatchLayout;
 use crate::error::ModelError;
 use crate::kv_cache::LayerCache;
 use crate::latent_attention::LatentAttention;
@@ -45,7 +45,7 @@ impl Attention {
     /// residual.scale * attention(x)`.
     pub(crate) fn add(
         &self,
-        batch: &Batch<'_>,
+        batch: &BatchLayout<'_>,
         adapted: Adapted<'_>,
         cache: &mut LayerCache,
         x: &Activations<'_>,
@@ -103,7 +103,7 @@ impl HeadAttention {
 
     fn add(
         &self,
-        batch: &Batch<'_>,
+        batch: &BatchLayout<'_>,
         adapted: Adapted<'_>,
         cache: &mut LayerCache,
         x: &Activations<'_>,

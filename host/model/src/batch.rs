@@ -7,7 +7,7 @@ use crate::lora::AdaptedRows;
 use crate::spec::{LayerSpec, ModelSpec};
 
 /// Positions, cache slots and rotary tables of a batch.
-pub(crate) struct Batch<'a> {
+pub(crate) struct BatchLayout<'a> {
     /// Adapters with their rows; empty where no sequence has one.
     pub(crate) adapted: &'a [AdaptedRows],
     pub(crate) spec: &'a ModelSpec,
@@ -18,7 +18,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) query_factors: Option<Vec<f32>>,
 }
 
-impl Batch<'_> {
+impl BatchLayout<'_> {
     /// Rows of the batch.
     pub(crate) fn rows(&self) -> usize {
         self.plan.rows.len()

@@ -11,7 +11,7 @@ use crate::rearrange::Unordered;
 use crate::shards::{SINGLE_FILE, Shards};
 use crate::spec::ModelSpec;
 use crate::stored_tensor::{StoredTensor, TensorPlace};
-use crate::weights::{Mapped, NumberType, Numbers, WeightPrecision, widen};
+use crate::weights::{Mapped, NumberType, WeightNumbers, WeightPrecision, widen};
 
 /// Names of the token embedding in safetensors files, of decoders and of encoders.
 const EMBEDDINGS: [&str; 6] = [
@@ -104,7 +104,7 @@ impl Checkpoint {
         tensor: &str,
         shape: &[usize],
         precision: WeightPrecision,
-    ) -> Result<Numbers, ModelError> {
+    ) -> Result<WeightNumbers, ModelError> {
         let stored = self.find(tensor, shape)?;
         if stored.stays(precision)
             && let Some(mapped) = Mapped::new(
@@ -113,12 +113,17 @@ impl Checkpoint {
                 stored.numbers,
             )
         {
-            return Ok(Numbers::Mapped(mapped));
+            return Ok(WeightNumbers::Mapped(mapped));
         }
         let inputs = shape.last().copied().unwrap_or(1);
         let bytes = stored.place.bytes();
         let Some(scales) = &stored.scales else {
-            return Ok(Numbers::convert(bytes, stored.numbers, precision, inputs));
+            return Ok(WeightNumbers::convert(
+                bytes,
+                stored.numbers,
+                precision,
+                inputs,
+            ));
         };
         // Products take no numbers of eight bits; half of what f32 needs is precise enough for them.
         let precision = match precision {
@@ -127,7 +132,12 @@ impl Checkpoint {
         };
         let weights = scales.apply(bytes);
         let bytes = weights.as_bytes();
-        Ok(Numbers::convert(bytes, NumberType::F32, precision, inputs))
+        Ok(WeightNumbers::convert(
+            bytes,
+            NumberType::F32,
+            precision,
+            inputs,
+        ))
     }
 
     /// Load a tensor that is kept unpacked.
@@ -136,7 +146,7 @@ impl Checkpoint {
         tensor: &str,
         shape: &[usize],
         precision: WeightPrecision,
-    ) -> Result<Numbers, ModelError> {
+    ) -> Result<WeightNumbers, ModelError> {
         let numbers = self.load(tensor, shape, precision)?;
         Ok(match self {
             // The file is mapped as long as the model is there.

@@ -2,12 +2,12 @@
 
 mod whole_texts;
 
-pub use whole_texts::{EmbedError, EmbedText};
+pub use whole_texts::{EmbedText, RowsError};
 
 use mortise_kernels::attention::AttentionRow;
 use mortise_kernels::linear::{Activations, LogitScale, Scores, WantedLogits};
 
-use crate::batch::Batch;
+use crate::batch::BatchLayout;
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::{CONFIG_FILE, ModelFolder};
@@ -22,7 +22,7 @@ use crate::weights::WeightPrecision;
 
 /// A loaded model. Immutable: each call brings the KV cache.
 #[derive(Debug)]
-pub struct Model {
+pub struct Decoder {
     spec: ModelSpec,
     vocabulary: Vocabulary,
     layers: Vec<Layer>,
@@ -65,7 +65,7 @@ impl From<Logits> for Scores {
     }
 }
 
-impl Model {
+impl Decoder {
     /// Read a model's files and check them.
     pub fn load(folder: &ModelFolder, precision: WeightPrecision) -> Result<Self, ModelError> {
         Self::load_parts(folder, precision, true)
@@ -271,10 +271,10 @@ impl Places {
     }
 
     /// The batch with its rotary tables, as layers read it.
-    fn batch<'a>(&'a self, spec: &'a ModelSpec, input: &'a ModelInput) -> Batch<'a> {
+    fn batch<'a>(&'a self, spec: &'a ModelSpec, input: &'a ModelInput) -> BatchLayout<'a> {
         let positions: Vec<u32> = self.rows.iter().map(|row| row.position as u32).collect();
         let growth = spec.attention.query_growth;
-        Batch {
+        BatchLayout {
             adapted: input.adapted(),
             spec,
             plan: CachePlan {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::decoder::{EmbedError, EmbedText, Model};
+use crate::decoder::{Decoder, EmbedText, RowsError};
 use crate::encoder::{Encoder, EncoderSpec, ModernEncoder, ModernSpec};
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
@@ -18,7 +18,7 @@ pub struct Embedder(Kind);
 enum Kind {
     Encoder(Box<Encoder>),
     Modern(Box<ModernEncoder>),
-    Decoder(Box<Model>, PoolingSpec),
+    Decoder(Box<Decoder>, PoolingSpec),
 }
 
 /// Settings of the operator, which override the model's files.
@@ -65,7 +65,7 @@ impl Embedder {
             pooling: Pooling::Last,
             normalised: true,
         });
-        let model = Model::load_headless(folder, precision)?;
+        let model = Decoder::load_headless(folder, precision)?;
         Ok(Self(Kind::Decoder(Box::new(model), chosen(read))))
     }
 
@@ -114,7 +114,7 @@ impl Embedder {
     }
 
     /// Compute one vector for each text, in order. A text's vector does not depend on the other texts.
-    pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, EmbedError> {
+    pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, RowsError> {
         let plain = texts.iter().map(|tokens| EmbedText {
             tokens,
             adapter: None,
@@ -127,8 +127,8 @@ impl Embedder {
     ///
     /// # Errors
     /// When a text has no tokens or too many, or an adapter does not fit the model.
-    pub fn embed_adapted(&self, texts: &[EmbedText<'_>]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let plain = || -> Result<Vec<&[u32]>, EmbedError> {
+    pub fn embed_adapted(&self, texts: &[EmbedText<'_>]) -> Result<Vec<Vec<f32>>, RowsError> {
+        let plain = || -> Result<Vec<&[u32]>, RowsError> {
             let adapted = texts.iter().any(|text| text.adapter.is_some());
             match adapted {
                 true => Err(InputError::Adapter.into()),

@@ -15,7 +15,7 @@ use crate::names::ExpertLayout;
 use crate::rearrange::Unordered;
 use crate::spec::ExpertsSpec;
 use crate::stored_tensor::TensorPlace;
-use crate::weights::{Numbers, WeightPrecision};
+use crate::weights::{WeightNumbers, WeightPrecision};
 
 /// The experts of a layer.
 #[derive(Debug)]
@@ -287,7 +287,7 @@ impl ExpertTensor {
         expert: usize,
         precision: WeightPrecision,
         source: impl Fn(usize) -> usize,
-    ) -> Numbers {
+    ) -> WeightNumbers {
         let (outputs, inputs) = (self.outputs, self.inputs);
         match &self.stored {
             StoredExperts::Numbers(numbers) => {

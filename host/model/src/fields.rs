@@ -12,7 +12,7 @@ use crate::limits::{CONFIG_BYTES_MAX, LIST_MAX};
 
 /// The members of one JSON object, with the names that messages give them.
 #[derive(Debug)]
-pub(crate) struct Fields {
+pub(crate) struct ObjectFields {
     file: &'static str,
     /// Architecture of a GGUF file: its keys have other names in messages.
     architecture: Option<String>,
@@ -20,7 +20,7 @@ pub(crate) struct Fields {
     members: Map<String, Value>,
 }
 
-impl Fields {
+impl ObjectFields {
     /// Read a configuration file; `None` if it is not there.
     pub(crate) fn read(
         folder: &ModelFolder,

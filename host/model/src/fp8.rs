@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use crate::error::ModelError;
-use crate::fields::Fields;
+use crate::fields::ObjectFields;
 use crate::limits::SCALE_BLOCK_MAX;
 
 /// Names of the scales, in the place of `weight`: those of DeepSeek, which are factors whatever the name
@@ -99,7 +99,7 @@ pub(crate) fn widen(bits: u8) -> f32 {
 
 /// Whether `quantization_config` describes such weights. What it says of activations and of the cache
 /// is about kernels that round those too: here both stay as precise as they are elsewhere.
-pub(crate) fn is_described_by(quantization: &Fields) -> Result<bool, ModelError> {
+pub(crate) fn is_described_by(quantization: &ObjectFields) -> Result<bool, ModelError> {
     match quantization.text("quant_method")? {
         Some("fp8") => {
             let format = quantization.text("fmt")?;
@@ -111,7 +111,7 @@ pub(crate) fn is_described_by(quantization: &Fields) -> Result<bool, ModelError>
 }
 
 /// Whether all groups of a compressed-tensors checkpoint have such weights, stored as they are.
-fn are_eight_bit_floats(quantization: &Fields) -> Result<bool, ModelError> {
+fn are_eight_bit_floats(quantization: &ObjectFields) -> Result<bool, ModelError> {
     let format = quantization.text("format")?;
     if !matches!(format, Some("float-quantized" | "naive-quantized")) {
         return Ok(false);
@@ -133,7 +133,7 @@ fn are_eight_bit_floats(quantization: &Fields) -> Result<bool, ModelError> {
 }
 
 /// The `weights` object of each group of a compressed-tensors checkpoint.
-fn compressed_groups(quantization: &Fields) -> Result<Vec<Fields>, ModelError> {
+fn compressed_groups(quantization: &ObjectFields) -> Result<Vec<ObjectFields>, ModelError> {
     let mut found = Vec::new();
     if let Some(groups) = quantization.object("config_groups")? {
         for name in groups.names() {
@@ -148,7 +148,7 @@ fn compressed_groups(quantization: &Fields) -> Result<Vec<Fields>, ModelError> {
 }
 
 /// Rows and columns of the blocks that share a scale, as a configuration file says.
-pub(crate) fn read_block(config: &Fields) -> Result<Option<[usize; 2]>, ModelError> {
+pub(crate) fn read_block(config: &ObjectFields) -> Result<Option<[usize; 2]>, ModelError> {
     let Some(quantization) = config.object("quantization_config")? else {
         return Ok(None);
     };
@@ -163,7 +163,7 @@ pub(crate) fn read_block(config: &Fields) -> Result<Option<[usize; 2]>, ModelErr
     Ok(None)
 }
 
-fn read_sides(fields: &Fields, field: &str) -> Result<Option<[usize; 2]>, ModelError> {
+fn read_sides(fields: &ObjectFields, field: &str) -> Result<Option<[usize; 2]>, ModelError> {
     let Some(list) = fields.list(field)? else {
         return Ok(None);
     };

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::folder::{CONFIG_FILE, GENERATION_FILE, ModelFolder};
 use crate::limits::EOS_TOKENS_MAX;
 
@@ -38,7 +38,7 @@ impl GenerationConfig {
     /// As in transformers, `config.json` (and its `text_config`) counts only where
     /// `generation_config.json` is absent. Its end tokens also count where the other file has none.
     pub fn read(folder: &ModelFolder, vocabulary: usize) -> Result<Self, ModelError> {
-        let generation = Fields::read(folder, GENERATION_FILE)?;
+        let generation = ObjectFields::read(folder, GENERATION_FILE)?;
         let (eos_fields, fallback): (&[&str], _) = match folder.gguf() {
             Some(_) => (&GGUF_EOS_FIELDS, Vec::new()),
             None => (&[EOS_FIELD], config_objects(folder)?),
@@ -76,8 +76,8 @@ impl GenerationConfig {
 }
 
 /// The object of `config.json` and, in models of several parts, that of the text decoder.
-fn config_objects(folder: &ModelFolder) -> Result<Vec<Fields>, ModelError> {
-    let Some(config) = Fields::read(folder, CONFIG_FILE)? else {
+fn config_objects(folder: &ModelFolder) -> Result<Vec<ObjectFields>, ModelError> {
+    let Some(config) = ObjectFields::read(folder, CONFIG_FILE)? else {
         return Ok(Vec::new());
     };
     let text = config.object("text_config")?;
@@ -85,12 +85,12 @@ fn config_objects(folder: &ModelFolder) -> Result<Vec<Fields>, ModelError> {
 }
 
 /// Objects that may have a setting; the first that has it counts.
-struct Settings<'a>(&'a [Fields]);
+struct Settings<'a>(&'a [ObjectFields]);
 
 impl Settings<'_> {
     fn find<T>(
         &self,
-        read: impl Fn(&Fields) -> Result<Option<T>, ModelError>,
+        read: impl Fn(&ObjectFields) -> Result<Option<T>, ModelError>,
     ) -> Result<Option<T>, ModelError> {
         for fields in self.0 {
             if let Some(found) = read(fields)? {
@@ -111,7 +111,11 @@ impl Settings<'_> {
 }
 
 /// Read the tokens of fields that hold one id or a list of ids.
-fn read_eos(fields: &Fields, names: &[&str], vocabulary: usize) -> Result<Vec<u32>, ModelError> {
+fn read_eos(
+    fields: &ObjectFields,
+    names: &[&str],
+    vocabulary: usize,
+) -> Result<Vec<u32>, ModelError> {
     let mut tokens = Vec::new();
     for name in names {
         match fields.get(name) {
@@ -135,7 +139,12 @@ fn read_eos(fields: &Fields, names: &[&str], vocabulary: usize) -> Result<Vec<u3
 }
 
 /// A token id of the model.
-fn token(fields: &Fields, name: &str, id: &Value, vocabulary: usize) -> Result<u32, ModelError> {
+fn token(
+    fields: &ObjectFields,
+    name: &str,
+    id: &Value,
+    vocabulary: usize,
+) -> Result<u32, ModelError> {
     let token = id.as_u64().filter(|id| *id < vocabulary as u64);
     let token = token.and_then(|token| u32::try_from(token).ok());
     token.ok_or_else(|| {

@@ -10,7 +10,7 @@ use mortise_kernels::linear::{Activations, Forms};
 use mortise_kernels::qkv::QkvStage;
 use mortise_kernels::rope::RopeHeads;
 
-use crate::batch::Batch;
+use crate::batch::BatchLayout;
 use crate::error::ModelError;
 use crate::gguf::{KEY_UPS, VALUE_UPS};
 use crate::kv_cache::LayerCache;
@@ -96,7 +96,7 @@ impl LatentAttention {
 
     pub(crate) fn add(
         &self,
-        batch: &Batch<'_>,
+        batch: &BatchLayout<'_>,
         cache: &mut LayerCache,
         x: &Activations<'_>,
         residual: Residual<'_>,

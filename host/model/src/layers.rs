@@ -3,7 +3,7 @@
 use mortise_kernels::linear::{Activations, Forms};
 
 use crate::attention::Attention;
-use crate::batch::Batch;
+use crate::batch::BatchLayout;
 use crate::error::ModelError;
 use crate::feed_forward::FeedForward;
 use crate::kv_cache::LayerCache;
@@ -55,7 +55,12 @@ impl Layer {
     }
 
     /// Run the layer on all rows of the batch.
-    pub(crate) fn forward(&self, batch: &Batch<'_>, cache: &mut LayerCache, hidden: &mut [f32]) {
+    pub(crate) fn forward(
+        &self,
+        batch: &BatchLayout<'_>,
+        cache: &mut LayerCache,
+        hidden: &mut [f32],
+    ) {
         let scale = batch.spec.residual_scale;
         let adapted = Adapted::new(batch.adapted, self.number);
         let forms = adapted.forms(self.attention.inner.forms(), Site::Qkv);

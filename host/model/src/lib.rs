@@ -5,7 +5,7 @@
 //! numbers in the files are checked before they size memory or a loop (`limits.rs`): a wrong folder
 //! gives a [`ModelError`], never a panic.
 //!
-//! [`Model::forward`] computes a ragged batch against a paged [`KvCache`]. This crate knows no text
+//! [`Decoder::forward`] computes a ragged batch against a paged [`KvCache`]. This crate knows no text
 //! and no scheduling.
 
 mod attention;
@@ -49,7 +49,7 @@ mod unique_map;
 mod weights;
 
 pub use checkpoint::vocabulary_size;
-pub use decoder::{EmbedError, EmbedText, Logits, Model};
+pub use decoder::{Decoder, EmbedText, Logits, RowsError};
 pub use device::{DeviceModel, DeviceSettings, TokenSource};
 pub use embedder::{Embedder, EmbedderOptions};
 pub use encoder::{Encoder, EncoderFamily, EncoderSpec, EncoderText};

@@ -8,7 +8,7 @@ use mortise_kernels::linear::{
 use mortise_kernels::quant::PackedMatrix;
 
 use crate::error::ModelError;
-use crate::weights::{Numbers, Stored};
+use crate::weights::{StoredNumbers, WeightNumbers};
 
 /// Matrices of the same inputs that are multiplied as one, with an optional bias.
 #[derive(Debug)]
@@ -46,16 +46,16 @@ enum Part {
 impl Part {
     /// Pack numbers and release their pages of the mapped file.
     fn new(
-        numbers: Numbers,
+        numbers: WeightNumbers,
         order: RowOrder,
         outputs: usize,
         inputs: usize,
     ) -> Result<Self, ModelError> {
         let part = match numbers.stored() {
-            Stored::Floats(kind, bytes) => {
+            StoredNumbers::Floats(kind, bytes) => {
                 Self::Floats(FloatMatrix::new(kind, bytes, order, outputs, inputs)?)
             }
-            Stored::Blocks(kind, blocks) => {
+            StoredNumbers::Blocks(kind, blocks) => {
                 Self::Quantised(PackedMatrix::new(kind, blocks, order, outputs, inputs)?)
             }
         };
@@ -74,7 +74,7 @@ impl Part {
 impl Linear {
     /// One matrix of `outputs * inputs` numbers, one row an output, and perhaps a bias.
     pub(crate) fn new(
-        numbers: Numbers,
+        numbers: WeightNumbers,
         bias: Option<Vec<f32>>,
         outputs: usize,
         inputs: usize,
@@ -84,7 +84,7 @@ impl Linear {
 
     /// One matrix whose rows are in some order; its bias is in that of the outputs.
     pub(crate) fn ordered(
-        numbers: Numbers,
+        numbers: WeightNumbers,
         order: RowOrder,
         bias: Option<Vec<f32>>,
         outputs: usize,
@@ -188,7 +188,7 @@ impl Linear {
 /// A matrix that rows are copied from and nothing is multiplied with. In a GGUF file it stays there.
 #[derive(Debug)]
 pub(crate) struct Table {
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: WeightNumbers,
     pub(crate) inputs: usize,
 }
 

@@ -3,7 +3,7 @@
 
 use mortise_kernels::quant::BlockType;
 
-use crate::weights::{NumberType, Numbers, WeightPrecision};
+use crate::weights::{NumberType, WeightNumbers, WeightPrecision};
 
 /// Numbers of a block.
 pub(crate) const BLOCK: usize = 32;
@@ -27,7 +27,7 @@ impl Blocks<'_> {
         inputs: usize,
         precision: WeightPrecision,
         source: impl Fn(usize) -> usize,
-    ) -> Numbers {
+    ) -> WeightNumbers {
         let per_row = inputs / BLOCK;
         let mut bytes = Vec::with_capacity(outputs * per_row * BlockType::Mxfp4.bytes());
         for row in (0..outputs).map(source) {
@@ -39,7 +39,7 @@ impl Blocks<'_> {
             }
         }
         let stored = NumberType::Blocks(BlockType::Mxfp4);
-        Numbers::convert(&bytes, stored, precision, inputs)
+        WeightNumbers::convert(&bytes, stored, precision, inputs)
     }
 }
 

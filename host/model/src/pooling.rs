@@ -1,7 +1,7 @@
 //! Pooling: from the rows of a text to one vector.
 
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::limits::MODULES_MAX;
 use crate::text_step;
@@ -35,7 +35,7 @@ impl PoolingSpec {
     /// `modules.json` is there without a `Normalize` module. Steps that are not computed here are refused.
     pub fn read(folder: &ModelFolder) -> Result<Option<Self>, ModelError> {
         if folder.gguf().is_some() {
-            let pooling = Fields::read(folder, CONFIG_FILE)?
+            let pooling = ObjectFields::read(folder, CONFIG_FILE)?
                 .map(|config| read_number(&config))
                 .transpose()?;
             return Ok(pooling.flatten().map(|pooling| Self {
@@ -44,11 +44,11 @@ impl PoolingSpec {
             }));
         }
         text_step::check(folder)?;
-        let normalised = match Fields::read_list(folder, MODULES_FILE, MODULES_MAX)? {
+        let normalised = match ObjectFields::read_list(folder, MODULES_FILE, MODULES_MAX)? {
             None => true,
             Some(modules) => check_modules(&modules)?,
         };
-        let pooling = Fields::read(folder, POOLING_FILE)?
+        let pooling = ObjectFields::read(folder, POOLING_FILE)?
             .map(|config| read_modes(&config))
             .transpose()?;
         Ok(pooling.map(|pooling| Self {
@@ -74,12 +74,12 @@ const NUMBER: &str = "pooling_type";
 const BY_HEAD: usize = 4;
 
 /// Whether a GGUF file's rows are not pooled but scored by a head.
-pub(crate) fn pools_by_head(config: &Fields) -> Result<bool, ModelError> {
+pub(crate) fn pools_by_head(config: &ObjectFields) -> Result<bool, ModelError> {
     Ok(config.count(NUMBER, 0..=BY_HEAD)? == Some(BY_HEAD))
 }
 
 /// A GGUF file says it by a number.
-fn read_number(config: &Fields) -> Result<Option<Pooling>, ModelError> {
+fn read_number(config: &ObjectFields) -> Result<Option<Pooling>, ModelError> {
     Ok(match config.count(NUMBER, 0..=BY_HEAD)? {
         Some(1) => Some(Pooling::Mean),
         Some(2) => Some(Pooling::First),
@@ -89,7 +89,7 @@ fn read_number(config: &Fields) -> Result<Option<Pooling>, ModelError> {
 }
 
 /// Whether the vectors are normalised. Steps that are not computed are refused.
-fn check_modules(modules: &[Fields]) -> Result<bool, ModelError> {
+fn check_modules(modules: &[ObjectFields]) -> Result<bool, ModelError> {
     let mut normalised = false;
     for module in modules {
         // `sentence_transformers.models.Pooling` and the like.
@@ -117,7 +117,7 @@ fn check_modules(modules: &[Fields]) -> Result<bool, ModelError> {
 }
 
 /// The one mode that is set: by its name, or by a flag of each mode.
-fn read_modes(config: &Fields) -> Result<Pooling, ModelError> {
+fn read_modes(config: &ObjectFields) -> Result<Pooling, ModelError> {
     const MODE: &str = "pooling_mode";
     const PROMPT: &str = "include_prompt";
     if config.flag(PROMPT)? == Some(false) {

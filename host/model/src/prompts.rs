@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::folder::ModelFolder;
 use crate::limits::{PROMPT_BYTES_MAX, PROMPTS_MAX};
 
@@ -56,7 +56,7 @@ impl EmbeddingPrompts {
         if folder.gguf().is_some() {
             return Ok(Self::default());
         }
-        let Some(config) = Fields::read(folder, FILE)? else {
+        let Some(config) = ObjectFields::read(folder, FILE)? else {
             return Ok(Self::default());
         };
         let Some(prompts) = config.object(PROMPTS)? else {

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use zerocopy::IntoBytes;
 
-use crate::weights::{NumberType, Numbers, WeightPrecision, brain_floats, halves, widen};
+use crate::weights::{NumberType, WeightNumbers, WeightPrecision, brain_floats, halves, widen};
 
 /// Numbers of a tensor, as precise as they are stored, to be put in another order.
 pub(crate) enum Unordered {
@@ -39,11 +39,12 @@ impl Unordered {
         inputs: usize,
         precision: WeightPrecision,
         source: impl Fn(usize, usize) -> usize,
-    ) -> Numbers {
+    ) -> WeightNumbers {
         let source = &source;
         let order =
             (0..outputs).flat_map(|output| (0..inputs).map(move |input| source(output, input)));
-        let convert = |bytes: &[u8], stored| Numbers::convert(bytes, stored, precision, inputs);
+        let convert =
+            |bytes: &[u8], stored| WeightNumbers::convert(bytes, stored, precision, inputs);
         match self {
             Self::F32(numbers) => convert(gather(numbers, order).as_bytes(), NumberType::F32),
             Self::F16(numbers) => convert(gather(numbers, order).as_bytes(), NumberType::F16),

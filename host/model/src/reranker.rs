@@ -1,10 +1,10 @@
 //! Models that score pairs of texts: encoders and decoders with a head, and decoders whose next token is an answer.
 
 use crate::checkpoint::Checkpoint;
-use crate::decoder::{EmbedError, EmbedText, Model};
+use crate::decoder::{Decoder, EmbedText, RowsError};
 use crate::encoder::{Encoder, EncoderSpec, EncoderText, ModernEncoder, ModernSpec, check_labels};
 use crate::error::{InputError, ModelError};
-use crate::fields::Fields;
+use crate::fields::ObjectFields;
 use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::limits::{MODULES_MAX, VOCABULARY_MAX};
 use crate::pooling::pools_by_head;
@@ -22,7 +22,7 @@ pub struct Reranker(Kind);
 enum Kind {
     Encoder(Box<Encoder>),
     Modern(Box<ModernEncoder>),
-    Decoder(Box<Model>, Scoring),
+    Decoder(Box<Decoder>, Scoring),
 }
 
 /// Score of a decoder from a row.
@@ -55,7 +55,7 @@ impl Reranker {
         if ranks || ModernSpec::ranks(folder)? == Some(true) {
             return Ok(Some(RerankerKind::Encoder));
         }
-        let Some(config) = Fields::read(folder, CONFIG_FILE)? else {
+        let Some(config) = ObjectFields::read(folder, CONFIG_FILE)? else {
             return Ok(None);
         };
         if folder.gguf().is_some() {
@@ -68,7 +68,7 @@ impl Reranker {
         if class.is_some_and(Architecture::scores) {
             return Ok(Some(RerankerKind::Classifier));
         }
-        let modules = Fields::read_list(folder, "modules.json", MODULES_MAX)?;
+        let modules = ObjectFields::read_list(folder, "modules.json", MODULES_MAX)?;
         for module in modules.iter().flatten() {
             let kind = module.text("type")?.unwrap_or_default();
             if kind.rsplit('.').next() == Some(LOGIT_STEP) {
@@ -94,7 +94,7 @@ impl Reranker {
         precision: WeightPrecision,
         (yes, no): (u32, u32),
     ) -> Result<Self, ModelError> {
-        let (model, mut rows) = Model::load_for_tokens(folder, precision, &[yes, no])?;
+        let (model, mut rows) = Decoder::load_for_tokens(folder, precision, &[yes, no])?;
         let no = rows.split_off(rows.len() / 2);
         Ok(Self(Kind::Decoder(
             Box::new(model),
@@ -108,13 +108,13 @@ impl Reranker {
         precision: WeightPrecision,
     ) -> Result<Self, ModelError> {
         let config =
-            Fields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
+            ObjectFields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
         let in_gguf = folder.gguf().is_some();
         if !in_gguf {
             check_labels(&config)?;
         }
         let padding = config.count("pad_token_id", 0..=VOCABULARY_MAX)?;
-        let model = Model::load_headless(folder, precision)?;
+        let model = Decoder::load_headless(folder, precision)?;
         let checkpoint = Checkpoint::open(folder)?;
         let width = model.spec().hidden;
         let rows = |labels| {
@@ -157,7 +157,7 @@ impl Reranker {
 
     /// One score for each pair, in order: a logit, of which the logistic function is the probability that the second text
     /// is what the first asks for. A pair's score does not depend on the others.
-    pub fn score(&self, pairs: &[EncoderText<'_>]) -> Result<Vec<f32>, EmbedError> {
+    pub fn score(&self, pairs: &[EncoderText<'_>]) -> Result<Vec<f32>, RowsError> {
         match &self.0 {
             Kind::Encoder(encoder) => Ok(encoder.score(pairs)?.unwrap_or_default()),
             Kind::Modern(encoder) => Ok(encoder.score(pairs)?),
@@ -167,10 +167,10 @@ impl Reranker {
 }
 
 fn scored(
-    model: &Model,
+    model: &Decoder,
     scoring: &Scoring,
     pairs: &[EncoderText<'_>],
-) -> Result<Vec<f32>, EmbedError> {
+) -> Result<Vec<f32>, RowsError> {
     let context = model.spec().context;
     let texts: Vec<&[u32]> = pairs.iter().map(|pair| pair.tokens).collect();
     let unfit = |text: &&&[u32]| text.is_empty() || text.len() > context;
@@ -215,7 +215,7 @@ fn product(row: &[f32], weights: &[f32]) -> f64 {
 }
 
 /// The logit of a token by its row of the head.
-fn logit(model: &Model, row: &[f32], head: &[f32]) -> f32 {
+fn logit(model: &Decoder, row: &[f32], head: &[f32]) -> f32 {
     let logit = product(row, head) as f32 * model.spec().logit_scale;
     match model.spec().logit_soft_cap {
         Some(cap) => cap * (logit / cap).tanh(),

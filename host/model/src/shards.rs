@@ -10,7 +10,7 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::Deserialize;
 
 use crate::error::ModelError;
-use crate::fields::Fields;
+use crate::fields::ObjectFields;
 use crate::file_bytes::FileBytes;
 use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::fp8;
@@ -78,7 +78,7 @@ impl Shards {
         let fits = |naming: &Naming| shards.locate(&naming.stored(&embedding)).is_ok();
         let naming = [Naming::OfText, Naming::Headless].into_iter().find(fits);
         shards.naming = naming.unwrap_or(Naming::Same);
-        if let Some(config) = Fields::read(folder, CONFIG_FILE)? {
+        if let Some(config) = ObjectFields::read(folder, CONFIG_FILE)? {
             shards.scaled_block = fp8::read_block(&config)?;
         }
         Ok(Some(shards))

@@ -6,7 +6,7 @@ use mortise_kernels::rope::RopePairs;
 use mortise_kernels::route::Routing;
 
 use crate::error::ModelError;
-use crate::fields::Fields;
+use crate::fields::ObjectFields;
 use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::rope::RopeSpec;
 
@@ -176,7 +176,7 @@ impl ModelSpec {
     /// Read and check `config.json`.
     pub fn read(folder: &ModelFolder) -> Result<Self, ModelError> {
         let config =
-            Fields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
+            ObjectFields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
         Self::from_config(&config)
     }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::fields::Fields;
+use crate::fields::ObjectFields;
 use crate::folder::ModelFolder;
 use crate::limits::TOKENIZER_BYTES_MAX;
 
@@ -24,7 +24,7 @@ const TOKENIZER_FILE: &str = "tokenizer.json";
 /// are refused by the model's context, not cut.
 pub(crate) fn check(folder: &ModelFolder) -> Result<(), ModelError> {
     for file in FILES {
-        let Some(config) = Fields::read(folder, file)? else {
+        let Some(config) = ObjectFields::read(folder, file)? else {
             continue;
         };
         if let Some(kinds) = config.object("modality_config")?

@@ -64,7 +64,7 @@ pub(crate) enum NumberType {
 
 /// Numbers of a matrix or a vector.
 #[derive(Debug)]
-pub(crate) enum Numbers {
+pub(crate) enum WeightNumbers {
     F32(Vec<f32>),
     F16(Vec<f16>),
     Bf16(Vec<bf16>),
@@ -108,32 +108,32 @@ impl Mapped {
         })
     }
 
-    fn stored(&self) -> Stored<'_> {
+    fn stored(&self) -> StoredNumbers<'_> {
         // The constructor's caller checked the range.
         let bytes = self.file.get(self.place.clone()).unwrap_or_default();
         match self.kind {
-            MappedKind::Floats(kind) => Stored::Floats(kind, bytes),
-            MappedKind::Blocks(kind) => Stored::Blocks(kind, bytes),
+            MappedKind::Floats(kind) => StoredNumbers::Floats(kind, bytes),
+            MappedKind::Blocks(kind) => StoredNumbers::Blocks(kind, bytes),
         }
     }
 }
 
 /// Numbers as they lie in memory, row by row.
-pub(crate) enum Stored<'a> {
+pub(crate) enum StoredNumbers<'a> {
     /// Floating point.
     Floats(FloatType, &'a [u8]),
     /// Quantised.
     Blocks(BlockType, &'a [u8]),
 }
 
-impl Numbers {
+impl WeightNumbers {
     /// The numbers where they are.
-    pub(crate) fn stored(&self) -> Stored<'_> {
+    pub(crate) fn stored(&self) -> StoredNumbers<'_> {
         match self {
-            Self::F32(values) => Stored::Floats(FloatType::F32, values.as_bytes()),
-            Self::F16(values) => Stored::Floats(FloatType::F16, values.as_bytes()),
-            Self::Bf16(values) => Stored::Floats(FloatType::Bf16, values.as_bytes()),
-            Self::Blocks(kind, bytes) => Stored::Blocks(*kind, bytes),
+            Self::F32(values) => StoredNumbers::Floats(FloatType::F32, values.as_bytes()),
+            Self::F16(values) => StoredNumbers::Floats(FloatType::F16, values.as_bytes()),
+            Self::Bf16(values) => StoredNumbers::Floats(FloatType::Bf16, values.as_bytes()),
+            Self::Blocks(kind, bytes) => StoredNumbers::Blocks(*kind, bytes),
             Self::Mapped(mapped) => mapped.stored(),
         }
     }
@@ -141,10 +141,10 @@ impl Numbers {
     /// Their bytes, and how those are meant.
     pub(crate) fn bytes(&self) -> (NumberType, &[u8]) {
         match self.stored() {
-            Stored::Floats(FloatType::F32, bytes) => (NumberType::F32, bytes),
-            Stored::Floats(FloatType::F16, bytes) => (NumberType::F16, bytes),
-            Stored::Floats(FloatType::Bf16, bytes) => (NumberType::Bf16, bytes),
-            Stored::Blocks(kind, bytes) => (NumberType::Blocks(kind), bytes),
+            StoredNumbers::Floats(FloatType::F32, bytes) => (NumberType::F32, bytes),
+            StoredNumbers::Floats(FloatType::F16, bytes) => (NumberType::F16, bytes),
+            StoredNumbers::Floats(FloatType::Bf16, bytes) => (NumberType::Bf16, bytes),
+            StoredNumbers::Blocks(kind, bytes) => (NumberType::Blocks(kind), bytes),
         }
     }
 
@@ -154,21 +154,23 @@ impl Numbers {
             return self;
         };
         match mapped.stored() {
-            Stored::Floats(FloatType::F32, bytes) => Self::F32(widen(bytes, NumberType::F32)),
-            Stored::Floats(FloatType::F16, bytes) => Self::F16(halves(bytes)),
-            Stored::Floats(FloatType::Bf16, bytes) => Self::Bf16(brain_floats(bytes)),
-            Stored::Blocks(kind, bytes) => Self::Blocks(kind, bytes.to_vec()),
+            StoredNumbers::Floats(FloatType::F32, bytes) => {
+                Self::F32(widen(bytes, NumberType::F32))
+            }
+            StoredNumbers::Floats(FloatType::F16, bytes) => Self::F16(halves(bytes)),
+            StoredNumbers::Floats(FloatType::Bf16, bytes) => Self::Bf16(brain_floats(bytes)),
+            StoredNumbers::Blocks(kind, bytes) => Self::Blocks(kind, bytes.to_vec()),
         }
     }
 
     /// A row of a matrix in f32. Panics beyond the matrix.
     pub(crate) fn row(&self, row: usize, out: &mut [f32]) {
         match self.stored() {
-            Stored::Floats(kind, bytes) => {
+            StoredNumbers::Floats(kind, bytes) => {
                 let length = out.len() * kind.bytes();
                 kind.widen(&bytes[row * length..][..length], out);
             }
-            Stored::Blocks(kind, blocks) => {
+            StoredNumbers::Blocks(kind, blocks) => {
                 let length = out.len() / kind.weights() * kind.bytes();
                 dequantise(kind, &blocks[row * length..][..length], out);
             }

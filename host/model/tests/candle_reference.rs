@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use mortise_model::{
-    KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, ModelSpec, QkNorm, RopeScaling,
+    Decoder, KvCache, KvType, LogitRows, ModelFolder, ModelInput, ModelSpec, QkNorm, RopeScaling,
     SequenceInput, WeightPrecision,
 };
 
@@ -153,7 +153,7 @@ fn the_fused_path_agrees_with_candle() {
             .join("../../tests/parity/data")
             .join(name);
         let folder = ModelFolder::open(&path).unwrap();
-        let model = Model::load(&folder, WeightPrecision::F32).unwrap();
+        let model = Decoder::load(&folder, WeightPrecision::F32).unwrap();
         assert_eq!(model.spec().ropes[0].scaling, RopeScaling::None);
         let tokens: Vec<u32> = (0..50).map(|i| (i * 37 + 11) % 144).collect();
         let mut cache = KvCache::new(model.spec(), 4, KvType::F32).unwrap();

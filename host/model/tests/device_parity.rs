@@ -10,7 +10,7 @@ use std::sync::Arc;
 use mortise_cuda::Device;
 use mortise_cuda_emulator::{Emulator, gpu};
 use mortise_model::{
-    DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, Model, ModelError, ModelFolder,
+    Decoder, DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, ModelError, ModelFolder,
     ModelInput, ModelSpec, SampleParams, SequenceInput, TokenSource, WeightPrecision,
 };
 use references::References;
@@ -196,7 +196,7 @@ fn models_from_gguf_files_agree_with_transformers() {
             }
         }
         let name = "llama-rope-scaled-q8_0";
-        let exact = Model::load(&file(name), WeightPrecision::F32).unwrap();
+        let exact = Decoder::load(&file(name), WeightPrecision::F32).unwrap();
         let mut cache = KvCache::new(exact.spec(), BLOCKS * 3, KvType::F32).unwrap();
         let prompt = &references("llama-rope-scaled")[2].prompt;
         let input = batch(&[(0, prompt, 0)], LogitRows::All);
@@ -407,7 +407,7 @@ fn smaller_numbers_are_those_of_the_processor() {
         (WeightPrecision::AsStored, KvType::Q8_0, 3e-3),
         (WeightPrecision::Q8_0, KvType::F32, 0.04),
     ] {
-        let host = Model::load(&folder(name), precision).unwrap();
+        let host = Decoder::load(&folder(name), precision).unwrap();
         let mut cache = KvCache::new(host.spec(), 3 * BLOCKS, kv_type).unwrap();
         let input = batch(&[(0, &reference.prompt, 0)], LogitRows::All);
         let expected = host.forward(&input, &mut cache).unwrap();

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mortise_model::{
-    Adapter, EmbedError, EmbedText, Embedder, EmbedderOptions, InputError, ModelFolder, Pooling,
-    PoolingSpec, WeightPrecision,
+    Adapter, EmbedText, Embedder, EmbedderOptions, InputError, ModelFolder, Pooling, PoolingSpec,
+    RowsError, WeightPrecision,
 };
 use references::References;
 use safetensors::SafeTensors;
@@ -409,7 +409,7 @@ fn adapters_of_other_models_and_of_encoders_are_refused() {
         };
         let found = embedder.embed_adapted(&[text]);
         assert!(
-            matches!(found, Err(EmbedError::Input(InputError::Adapter))),
+            matches!(found, Err(RowsError::Input(InputError::Adapter))),
             "{found:?}"
         );
     }
@@ -424,7 +424,7 @@ fn texts_that_do_not_fit_are_refused() {
     let mut embedder = load(&decoder("qwen3-qk-norm"), options).unwrap();
     embedder.limit_context(40);
     let refused = |text: &[u32]| match embedder.embed(&[&[1, 2], text]) {
-        Err(EmbedError::Input(error)) => error,
+        Err(RowsError::Input(error)) => error,
         other => panic!("{other:?}"),
     };
     for tokens in [0, 41] {

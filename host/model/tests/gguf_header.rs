@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use mortise_model::gguf::{Gguf, Value};
-use mortise_model::{FileBytes, Model, ModelFolder, WeightPrecision};
+use mortise_model::{Decoder, FileBytes, ModelFolder, WeightPrecision};
 use mortise_test_support::gguf_file::{self, F32, GgufFile, array, sized, text, texts, u32};
 use proptest::prelude::*;
 
@@ -307,12 +307,12 @@ fn data(name: &str) -> PathBuf {
         .join(format!("{name}.gguf"))
 }
 
-fn load(bytes: &[u8]) -> Result<Model, String> {
+fn load(bytes: &[u8]) -> Result<Decoder, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, bytes).unwrap();
     let folder = ModelFolder::open(path).map_err(|error| chain(&error))?;
-    Model::load(&folder, WeightPrecision::AsStored).map_err(|error| chain(&error))
+    Decoder::load(&folder, WeightPrecision::AsStored).map_err(|error| chain(&error))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -1,7 +1,7 @@
 //! Memory that loading a file takes. Alone in its program, since it measures the process.
 #![cfg(target_os = "linux")]
 
-use mortise_model::{Model, ModelFolder, WeightPrecision};
+use mortise_model::{Decoder, ModelFolder, WeightPrecision};
 use mortise_test_support::gguf_file::{self, F32, GgufFile, text, u32};
 
 const HIDDEN: u64 = 4096;
@@ -101,7 +101,7 @@ fn the_weights_are_held_once() {
     assert!(size > 500 << 20, "{size}");
     let before = peak();
     let folder = ModelFolder::open(&path).unwrap();
-    let model = Model::load(&folder, WeightPrecision::AsStored).unwrap();
+    let model = Decoder::load(&folder, WeightPrecision::AsStored).unwrap();
     let grown = peak() - before;
     // Weights are packed, and what was read of the file is given back. Only the largest
     // matrix is there in both forms for a moment: a fifth of this file at most.

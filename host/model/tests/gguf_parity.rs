@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use half::f16;
 use mortise_kernels::quant::BlockType;
 use mortise_model::{
-    Architecture, GenerationConfig, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,
+    Architecture, Decoder, GenerationConfig, KvCache, KvType, LogitRows, ModelFolder, ModelInput,
     ModelSpec, SequenceInput, WeightPrecision, vocabulary_size,
 };
 use mortise_test_support::gguf_file::{self, F32, GgufFile, text, u32};
@@ -59,14 +59,14 @@ fn data(folder: &str) -> PathBuf {
         .join("data")
 }
 
-fn from_gguf(name: &str, precision: WeightPrecision) -> Model {
+fn from_gguf(name: &str, precision: WeightPrecision) -> Decoder {
     let folder = ModelFolder::open(data("gguf").join(format!("{name}.gguf"))).unwrap();
-    Model::load(&folder, precision).unwrap_or_else(|error| panic!("{name}: {error}"))
+    Decoder::load(&folder, precision).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn from_folder(name: &str, precision: WeightPrecision) -> Model {
+fn from_folder(name: &str, precision: WeightPrecision) -> Decoder {
     let folder = ModelFolder::open(data("parity").join(name)).unwrap();
-    Model::load(&folder, precision).unwrap()
+    Decoder::load(&folder, precision).unwrap()
 }
 
 fn eos_tokens(path: PathBuf) -> Vec<u32> {
@@ -78,7 +78,7 @@ fn eos_tokens(path: PathBuf) -> Vec<u32> {
 }
 
 /// All logits of sequences that are computed in one batch.
-fn logits(model: &Model, sequences: &[&[u32]]) -> Vec<Vec<f32>> {
+fn logits(model: &Decoder, sequences: &[&[u32]]) -> Vec<Vec<f32>> {
     let blocks = 8;
     let mut cache = KvCache::new(model.spec(), blocks * sequences.len(), KvType::F32).unwrap();
     let mut input = ModelInput::new();
@@ -137,7 +137,7 @@ fn deviation(found: &[f32], expected: &[f32]) -> f32 {
     (errors.fold(0.0, square) / size).sqrt()
 }
 
-fn check_logits(file: &str, model: &Model, reference: &str) {
+fn check_logits(file: &str, model: &Decoder, reference: &str) {
     for (prompt, expected) in references(reference) {
         let found = logits(model, &[&prompt]).remove(0);
         let error = distance(&found, &expected);
@@ -211,7 +211,7 @@ fn parts_of_a_model_are_found_from_any_of_them_and_from_their_folder() {
     let folder = data("gguf").join("split");
     for path in PARTS.map(|part| folder.join(part)).iter().chain([&folder]) {
         let model = ModelFolder::open(path).unwrap();
-        let model = Model::load(&model, WeightPrecision::AsStored).unwrap();
+        let model = Decoder::load(&model, WeightPrecision::AsStored).unwrap();
         check_logits(&path.display().to_string(), &model, "mixtral-experts");
     }
 }
@@ -418,8 +418,8 @@ fn every_format_serves_a_model_and_does_not_depend_on_the_batch() {
         let path = folder.path().join(format!("{}.gguf", kind.name()));
         std::fs::write(&path, random_model(kind)).unwrap();
         let folder = ModelFolder::open(&path).unwrap();
-        let exact = Model::load(&folder, WeightPrecision::F32).unwrap();
-        let quantised = Model::load(&folder, WeightPrecision::AsStored).unwrap();
+        let exact = Decoder::load(&folder, WeightPrecision::F32).unwrap();
+        let quantised = Decoder::load(&folder, WeightPrecision::AsStored).unwrap();
         let prompts: Vec<Vec<u32>> = [5_u32, 9, 2]
             .map(|length| (0..length).map(|k| (k * 29 + length) % 96).collect())
             .into();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use gguf_numbers::Header;
 use mortise_model::{
-    Embedder, EmbedderOptions, GenerationConfig, KvCache, KvType, LogitRows, Model, ModelFolder,
+    Decoder, Embedder, EmbedderOptions, GenerationConfig, KvCache, KvType, LogitRows, ModelFolder,
     ModelInput, SequenceInput, WeightPrecision, vocabulary_size,
 };
 use serde_json::{Value, json};
@@ -104,7 +104,8 @@ fn load(folder: &ModelFolder) -> Result<(), String> {
         embedder.embed(&[&[0]]).map_err(|error| explain(&error))?;
         return Ok(());
     }
-    let model = Model::load(folder, WeightPrecision::AsStored).map_err(|error| explain(&error))?;
+    let model =
+        Decoder::load(folder, WeightPrecision::AsStored).map_err(|error| explain(&error))?;
     let mut cache = KvCache::new(model.spec(), 1, KvType::F32).unwrap();
     let mut input = ModelInput::new();
     input.push(SequenceInput {

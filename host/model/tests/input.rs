@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use mortise_model::{
-    InputError, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
+    Decoder, InputError, KvCache, KvType, LogitRows, ModelFolder, ModelInput, SequenceInput,
     WeightPrecision,
 };
 
-fn model(name: &str) -> Model {
+fn model(name: &str) -> Decoder {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/parity/data")
         .join(name);
-    Model::load(&ModelFolder::open(path).unwrap(), WeightPrecision::AsStored).unwrap()
+    Decoder::load(&ModelFolder::open(path).unwrap(), WeightPrecision::AsStored).unwrap()
 }
 
 fn part<'a>(tokens: &'a [u32], first_position: usize, block_table: &'a [u32]) -> SequenceInput<'a> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use mortise_kernels::linear::{RowLogits, WantedLogits};
 use mortise_model::{
-    Architecture, BLOCK_TOKENS, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,
+    Architecture, BLOCK_TOKENS, Decoder, KvCache, KvType, LogitRows, ModelFolder, ModelInput,
     ModelSpec, SequenceInput, WeightPrecision,
 };
 use references::References;
@@ -49,9 +49,9 @@ fn every_family_has_a_model() {
     }
 }
 
-fn load(name: &str) -> Model {
+fn load(name: &str) -> Decoder {
     let folder = ModelFolder::open(folder(name)).unwrap();
-    Model::load(&folder, WeightPrecision::F32).unwrap()
+    Decoder::load(&folder, WeightPrecision::F32).unwrap()
 }
 
 /// The reference values of one prompt.
@@ -112,13 +112,13 @@ fn table(sequence: usize, sequences: usize) -> Vec<u32> {
         .collect()
 }
 
-fn cache(model: &Model, sequences: usize) -> KvCache {
+fn cache(model: &Decoder, sequences: usize) -> KvCache {
     KvCache::new(model.spec(), 8 * sequences, KvType::F32).unwrap()
 }
 
 /// Compute parts of sequences (number, tokens, first position) in one batch, all logits.
 fn run(
-    model: &Model,
+    model: &Decoder,
     cache: &mut KvCache,
     parts: &[(usize, &[u32], usize)],
     sequences: usize,
@@ -272,7 +272,7 @@ fn reduced_precision_stays_close() {
         .flat_map(|name| precisions.map(|(precision, bound)| (name, precision, bound)));
     for (name, precision, bound) in cases {
         let folder = ModelFolder::open(folder(name)).unwrap();
-        let model = Model::load(&folder, precision).unwrap();
+        let model = Decoder::load(&folder, precision).unwrap();
         let reference = references(name).remove(1);
         let mut cache = KvCache::new(model.spec(), 8, KvType::Bf16).unwrap();
         let found = run(&model, &mut cache, &[(0, &reference.prompt, 0)], 1).remove(0);
@@ -305,7 +305,7 @@ fn smaller_caches_stay_close() {
         "qwen3-qk-norm",
     ] {
         let folder = ModelFolder::open(folder(name)).unwrap();
-        let model = Model::load(&folder, WeightPrecision::AsStored).unwrap();
+        let model = Decoder::load(&folder, WeightPrecision::AsStored).unwrap();
         let reference = references(name).remove(1);
         let run = |kv_type| {
             let mut cache = KvCache::new(model.spec(), 8, kv_type).unwrap();

@@ -40,7 +40,7 @@ pub struct Canary {
 
 /// Caller of a request, as far as the choice between two models depends on it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Caller<'a> {
+pub struct AliasCaller<'a> {
     /// Tenant, if a policy named one.
     pub tenant: Option<&'a str>,
     /// Key by which the caller is told from others: equal keys get equal models.
@@ -299,7 +299,7 @@ impl AliasTable {
     }
 
     /// Model of a request; `None` if the name is no alias.
-    pub fn choose(&self, name: &str, caller: Caller<'_>) -> Option<Chosen> {
+    pub fn choose(&self, name: &str, caller: AliasCaller<'_>) -> Option<Chosen> {
         let (target, known) = {
             let aliases = self.read();
             let entry = aliases.get(name)?;
@@ -378,7 +378,7 @@ impl Entry {
 
 impl Alias {
     /// The model of a caller's request.
-    fn choose(&self, name: &str, caller: Caller<'_>) -> &str {
+    fn choose(&self, name: &str, caller: AliasCaller<'_>) -> &str {
         let Some(canary) = &self.canary else {
             return &self.target;
         };

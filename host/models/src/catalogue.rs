@@ -26,7 +26,7 @@ impl Default for NameMatching {
 }
 
 /// Something that is found by name.
-pub trait Named {
+pub trait HasName {
     /// Public name.
     fn name(&self) -> &str;
 
@@ -35,7 +35,7 @@ pub trait Named {
 }
 
 /// Name and aliases of a model.
-fn names<T: Named>(model: &T) -> impl Iterator<Item = &str> {
+fn names<T: HasName>(model: &T) -> impl Iterator<Item = &str> {
     std::iter::once(model.name()).chain(model.aliases().iter().map(String::as_str))
 }
 
@@ -75,7 +75,7 @@ pub struct Catalogue<T> {
     matching: NameMatching,
 }
 
-impl<T: Named> Catalogue<T> {
+impl<T: HasName> Catalogue<T> {
     /// A catalogue of these models.
     ///
     /// # Errors

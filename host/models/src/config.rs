@@ -25,7 +25,7 @@ pub struct ModelConfig {
     /// The public name.
     pub name: String,
     /// Source of this definition.
-    pub origin: Origin,
+    pub origin: DefinitionOrigin,
     /// Further names that mean this model.
     pub aliases: Vec<String>,
     /// The embedded demo model if there is none.
@@ -71,7 +71,7 @@ pub struct RankConfig {
 
 /// Source of a model's definition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Origin {
+pub enum DefinitionOrigin {
     /// The configuration names it.
     #[default]
     Configured,
@@ -79,7 +79,7 @@ pub enum Origin {
     Discovered,
 }
 
-impl Origin {
+impl DefinitionOrigin {
     /// Name on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -133,7 +133,7 @@ impl ModelConfig {
     pub fn of_path(path: Option<PathBuf>) -> Self {
         Self {
             name: DEMO_MODEL.to_owned(),
-            origin: Origin::Configured,
+            origin: DefinitionOrigin::Configured,
             aliases: Vec::new(),
             path,
             hf: None,

@@ -59,11 +59,11 @@ pub trait ConversationRuntime: Send + Sync {
 }
 
 /// Whether a runtime has ended by itself. The sender goes away with the runtime.
-pub type RuntimeEnd = watch::Receiver<Option<Ended>>;
+pub type RuntimeEnd = watch::Receiver<Option<UnexpectedEnd>>;
 
 /// End of a runtime that nobody asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct UnexpectedEnd {
     /// Message for callers.
     pub cause: String,
     /// Message for operators: the cause, with the last output of the runtime.
@@ -97,7 +97,7 @@ pub struct ConversationRequest {
     /// Strings that end the answer. They are not part of it.
     pub stop: Vec<String>,
     /// Sampling.
-    pub sampling: Sampling,
+    pub sampling: RequestedSampling,
     /// Report log-probabilities with this many alternatives.
     pub logprobs: Option<u32>,
 }
@@ -118,12 +118,12 @@ pub struct RenderedRequest {
     /// Strings that end the answer. They are not part of it.
     pub stop: Vec<String>,
     /// Sampling.
-    pub sampling: Sampling,
+    pub sampling: RequestedSampling,
 }
 
 /// Sampling parameters that a caller gave.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sampling {
+pub struct RequestedSampling {
     /// Temperature, 0 to 2.
     pub temperature: Option<f64>,
     /// Cumulative probability of the candidates.

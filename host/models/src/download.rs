@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use mortise_hub::{Hub, HubConfig, ModelReference, Progress};
+use mortise_hub::{DownloadProgress, Hub, HubConfig, ModelReference};
 
 use crate::lifecycle::LoadProgress;
 
@@ -31,7 +31,7 @@ pub fn download(
 /// Two listeners: the terminal or the log, and those who watch the load.
 struct Both<'a, T>(&'a T, &'a LoadProgress);
 
-impl<T: Progress> Progress for Both<'_, T> {
+impl<T: DownloadProgress> DownloadProgress for Both<'_, T> {
     fn begin(&self, file: &str, total: u64, present: u64) {
         self.0.begin(file, total, present);
         self.1.file(file, total, present);
@@ -65,7 +65,7 @@ impl Bars {
     }
 }
 
-impl Progress for Bars {
+impl DownloadProgress for Bars {
     fn begin(&self, file: &str, total: u64, present: u64) {
         let bar = ProgressBar::new(total).with_message(file.to_owned());
         if let Ok(style) = ProgressStyle::with_template(BAR) {
@@ -101,7 +101,7 @@ impl Progress for Bars {
 /// A line for each file.
 struct Lines;
 
-impl Progress for Lines {
+impl DownloadProgress for Lines {
     fn begin(&self, file: &str, total: u64, present: u64) {
         tracing::info!(file, bytes = total, present, "downloading");
     }

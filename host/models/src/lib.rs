@@ -45,17 +45,17 @@ pub use adapters::{
     check_adapter_name,
 };
 pub use aliases::{
-    Alias, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasSums, AliasTable, Caller,
+    Alias, AliasCaller, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasSums, AliasTable,
     Canary, Chosen,
 };
-pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
+pub use catalogue::{Catalogue, CatalogueError, HasName, NameMatching, UnknownModel};
 pub use child_config::{ChildConfig, RestartPolicy};
 pub use config::{
-    DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Origin, Quantize, RankConfig,
+    DEMO_MODEL, DefinitionOrigin, EngineSettings, ModelConfig, ModelLifecycle, Quantize, RankConfig,
 };
 pub use conversation_runtime::{
-    ConversationRequest, ConversationRuntime, Ended, OutputEvent, OutputFormat, OutputStream,
-    RenderedRequest, RuntimeEnd, RuntimeError, Sampling, ToolUse,
+    ConversationRequest, ConversationRuntime, OutputEvent, OutputFormat, OutputStream,
+    RenderedRequest, RequestedSampling, RuntimeEnd, RuntimeError, ToolUse, UnexpectedEnd,
 };
 pub use device_choice::DeviceChoice;
 pub use digest::check_pin;
@@ -70,7 +70,7 @@ pub use model_settings::{ModelEngine, RequestDefaults};
 pub use mortise_engine::TenantLoad;
 pub use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig, PromptError, PromptUse};
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
-pub use placement::{Placed, Placement, start_engine};
+pub use placement::{PlacedEngine, Placement, start_engine};
 pub use rerank_runtime::{RerankRuntime, ScoreFuture};
 pub use script::{Script, ScriptKind, ScriptLine};
 pub use scripted::{DecodeTokens, EncodeText, ScriptCodec, Scripted};

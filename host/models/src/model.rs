@@ -8,7 +8,7 @@ use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig};
 use mortise_tokenizer::Tokenizer;
 
 use crate::adapters::{AdapterError, Adapters};
-use crate::catalogue::Named;
+use crate::catalogue::HasName;
 use crate::config::ModelConfig;
 use crate::conversation::TemplateArguments;
 use crate::conversation_runtime::ConversationRuntime;
@@ -62,7 +62,7 @@ impl Listing {
     }
 }
 
-impl Named for Listing {
+impl HasName for Listing {
     fn name(&self) -> &str {
         &self.name
     }

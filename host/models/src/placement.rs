@@ -23,7 +23,7 @@ pub struct Placement {
 
 /// An engine, and the name of what it computes on.
 #[derive(Debug)]
-pub struct Placed {
+pub struct PlacedEngine {
     /// The engine.
     pub engine: EngineHandle,
     /// `cpu`, or the name of a GPU.
@@ -36,7 +36,7 @@ pub fn start_engine(
     folder: &ModelFolder,
     placement: Placement,
     on_processor: impl FnOnce(EngineConfig) -> anyhow::Result<EngineHandle>,
-) -> anyhow::Result<Placed> {
+) -> anyhow::Result<PlacedEngine> {
     match placement.device {
         DeviceChoice::Cpu => {}
         DeviceChoice::Cuda(number) => return Ok(on_gpu(folder, number, &placement)?),
@@ -49,7 +49,7 @@ pub fn start_engine(
             Err(NotOnGpu::Failed(error)) => return Err(error),
         },
     }
-    Ok(Placed {
+    Ok(PlacedEngine {
         engine: on_processor(placement.engine)?,
         device: "cpu".to_owned(),
     })
@@ -69,7 +69,11 @@ enum NotOnGpu {
     Failed(anyhow::Error),
 }
 
-fn on_gpu(folder: &ModelFolder, number: usize, placement: &Placement) -> Result<Placed, NotOnGpu> {
+fn on_gpu(
+    folder: &ModelFolder,
+    number: usize,
+    placement: &Placement,
+) -> Result<PlacedEngine, NotOnGpu> {
     let device = mortise_cuda::open(number).map_err(|error| match error {
         DeviceError::NotBuilt | DeviceError::NoDriver | DeviceError::NoGpu { .. } => {
             NotOnGpu::Missing(error)
@@ -92,7 +96,7 @@ fn on_gpu(folder: &ModelFolder, number: usize, placement: &Placement) -> Result<
     };
     let model = DeviceModel::load(folder, device, settings).map_err(failed)?;
     let engine = Engine::start_with(Box::new(model), placement.engine.clone());
-    Ok(Placed {
+    Ok(PlacedEngine {
         engine: engine.map_err(|error| NotOnGpu::Failed(error.into()))?,
         device: name,
     })

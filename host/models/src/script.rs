@@ -70,13 +70,13 @@ impl Script {
 
 /// Counters of a scripted runtime. They are independent of one another: no order is needed.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct ScriptCounters {
     running: AtomicUsize,
     steps: AtomicU64,
     prefill_tokens: AtomicU64,
 }
 
-impl Counters {
+impl ScriptCounters {
     /// Count the tokens of a prompt.
     pub(crate) fn add_prompt(&self, tokens: usize) {
         self.prefill_tokens.fetch_add(tokens as u64, Relaxed);
@@ -96,13 +96,13 @@ impl Counters {
 }
 
 /// One of the sequences that may run concurrently; freed when dropped.
-pub(crate) struct Slot {
-    counters: Arc<Counters>,
+pub(crate) struct ScriptSlot {
+    counters: Arc<ScriptCounters>,
 }
 
-impl Slot {
+impl ScriptSlot {
     /// Take a slot, if one of `limit` is free.
-    pub(crate) fn take(counters: &Arc<Counters>, limit: usize) -> Result<Self, SubmitError> {
+    pub(crate) fn take(counters: &Arc<ScriptCounters>, limit: usize) -> Result<Self, SubmitError> {
         let slot = Self {
             counters: Arc::clone(counters),
         };
@@ -119,7 +119,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ScriptSlot {
     fn drop(&mut self) {
         self.counters.running.fetch_sub(1, Relaxed);
     }

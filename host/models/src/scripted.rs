@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_engine::{
-    Constraint, EngineLoad, FinishReason, GeneratedToken, MaskStep, SequenceError, SequenceRequest,
+    Constraint, EngineLoad, GeneratedToken, MaskStep, SequenceEnd, SequenceError, SequenceRequest,
     SequenceUsage, SubmitError, TokenEvent, TokenLogprobs, TokenStream, blocking_poll,
 };
 use tokio::sync::mpsc::Sender;
 
-use crate::script::{Counters, Script, Slot};
+use crate::script::{Script, ScriptCounters, ScriptSlot};
 use crate::token_runtime::TokenRuntime;
 
 /// Text to tokens; control tokens are recognised.
@@ -42,7 +42,7 @@ impl std::fmt::Debug for ScriptCodec {
 pub struct Scripted {
     script: Script,
     codec: ScriptCodec,
-    counters: Arc<Counters>,
+    counters: Arc<ScriptCounters>,
 }
 
 impl Scripted {
@@ -82,7 +82,7 @@ impl Scripted {
 impl TokenRuntime for Scripted {
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
         self.check(&request)?;
-        let slot = Slot::take(&self.counters, self.script.max_sequences)?;
+        let slot = ScriptSlot::take(&self.counters, self.script.max_sequences)?;
         let text = self.script.text_for(&(self.codec.decode)(&request.prompt));
         let room = self.script.context_length - request.prompt.len();
         let limit = room.min(request.max_tokens as usize);
@@ -120,12 +120,12 @@ struct Playback {
     delay: Duration,
     request: SequenceRequest,
     sender: Sender<TokenEvent>,
-    slot: Slot,
+    slot: ScriptSlot,
 }
 
 /// End of a sequence.
 enum End {
-    Finished(FinishReason),
+    Finished(SequenceEnd),
     Failed(SequenceError),
     Cancelled,
 }
@@ -160,15 +160,15 @@ impl Playback {
             if let Some(guide) = &mut guide {
                 match self.ask(guide, position, next) {
                     Ok(Verdict::Allowed) => {}
-                    Ok(Verdict::Complete) => return End::Finished(FinishReason::Stop),
+                    Ok(Verdict::Complete) => return End::Finished(SequenceEnd::Stop),
                     Err(error) => return End::Failed(error),
                 }
             }
             let Some(id) = next else {
-                return End::Finished(FinishReason::Stop);
+                return End::Finished(SequenceEnd::Stop);
             };
             if *emitted as usize == self.limit {
-                return End::Finished(FinishReason::Length);
+                return End::Finished(SequenceEnd::Length);
             }
             if !self.emit(id) {
                 return End::Cancelled;
@@ -178,7 +178,7 @@ impl Playback {
                 guide.committed.push(id);
             }
         }
-        End::Finished(FinishReason::Stop)
+        End::Finished(SequenceEnd::Stop)
     }
 
     /// Emit one token; false if the stream was dropped.

@@ -12,12 +12,12 @@ use std::time::Duration;
 use mortise_engine::{EngineLoad, SubmitError};
 use tokio::sync::mpsc::Sender;
 
-use crate::conversation::{Conversation, Part, Role};
+use crate::conversation::{ContentPart, Conversation, Role};
 use crate::conversation_runtime::{
     ConversationRequest, ConversationRuntime, OutputEvent, OutputStream, RenderedRequest,
 };
 use crate::output::{Delta, FinishReason, Usage};
-use crate::script::{Counters, Script, Slot};
+use crate::script::{Script, ScriptCounters, ScriptSlot};
 use crate::scripted::DecodeTokens;
 
 /// Answers conversations with the text of a [`Script`], within `max_tokens`, the context and the stop
@@ -26,7 +26,7 @@ use crate::scripted::DecodeTokens;
 pub struct ScriptedConversation {
     script: Script,
     decode: Option<Arc<DecodeTokens>>,
-    counters: Arc<Counters>,
+    counters: Arc<ScriptCounters>,
 }
 
 impl fmt::Debug for ScriptedConversation {
@@ -87,7 +87,7 @@ impl ScriptedConversation {
         if prompt >= context {
             return Err(SubmitError::ContextLength { prompt, context });
         }
-        let slot = Slot::take(&self.counters, self.script.max_sequences)?;
+        let slot = ScriptSlot::take(&self.counters, self.script.max_sequences)?;
         self.counters.add_prompt(prompt);
         let (sender, stream) = OutputStream::channel();
         let playback = Playback {
@@ -153,7 +153,7 @@ struct Playback {
     delay: Duration,
     prompt_tokens: u32,
     sender: Sender<OutputEvent>,
-    slot: Slot,
+    slot: ScriptSlot,
 }
 
 impl Playback {
@@ -204,7 +204,7 @@ fn text_of(conversation: &Conversation) -> String {
     let mut text = String::new();
     for message in conversation.messages() {
         for part in &message.content {
-            if let Part::Text(part) = part {
+            if let ContentPart::Text(part) = part {
                 text.push_str(part);
             }
         }

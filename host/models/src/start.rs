@@ -16,7 +16,7 @@ use crate::files::{ModelFiles, ModelSource};
 use crate::local_embedder::LocalEmbedder;
 use crate::local_reranker::{LocalReranker, Way};
 use crate::model_settings::{ModelEngine, RequestDefaults};
-use crate::placement::{Placed, Placement, start_engine};
+use crate::placement::{PlacedEngine, Placement, start_engine};
 use crate::rerank_runtime::RerankRuntime;
 use crate::script::Script;
 use crate::scripted::{ScriptCodec, Scripted};
@@ -85,7 +85,7 @@ fn start(
             None => Engine::start(model, engine)?,
         })
     };
-    let Placed { engine, device } = start_engine(&files.folder, placement, on_processor)?;
+    let PlacedEngine { engine, device } = start_engine(&files.folder, placement, on_processor)?;
     tracing::info!(
         model = config.name,
         device,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use mortise_tokenizer::{EncodeLimits, EncodedPair, Segment, Tokenizer, TokenizerError};
+use mortise_tokenizer::{EncodeLimits, EncodedPair, TextSegment, Tokenizer, TokenizerError};
 
 use crate::rerank_runtime::RerankRuntime;
 
@@ -112,7 +112,7 @@ impl TextReranker {
     /// # Errors
     /// When it cannot be encoded within the limits.
     pub fn encode(&self, text: &str, limits: EncodeLimits<'_>) -> Result<Vec<u32>, TokenizerError> {
-        let plain = [Segment::Plain(text)];
+        let plain = [TextSegment::Plain(text)];
         self.tokenizer.encode_segments_within(&plain, limits)
     }
 

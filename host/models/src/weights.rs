@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context as _, bail};
-use mortise_model::Model;
+use mortise_model::Decoder;
 use mortise_tokenizer::Tokenizer;
 
 use crate::config::{ModelConfig, Quantize};
@@ -16,7 +16,7 @@ use crate::files::{ModelFiles, ModelSource};
 pub(crate) struct LoadedWeights(Mutex<BTreeMap<WeightKey, Arc<Place>>>);
 
 /// Place of the weights under one key, locked while they are loaded: a load that hangs holds up none of others.
-type Place = Mutex<Weak<Model>>;
+type Place = Mutex<Weak<Decoder>>;
 
 /// Name, format that weights are quantised to, and bound of the context.
 type WeightKey = (String, Option<Quantize>, usize);
@@ -28,13 +28,13 @@ impl LoadedWeights {
         config: &ModelConfig,
         text: &ModelFiles,
         max_context: usize,
-    ) -> anyhow::Result<Arc<Model>> {
+    ) -> anyhow::Result<Arc<Decoder>> {
         let place = self.place((config.name.clone(), config.quantize, max_context));
         let mut weights = place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(model) = weights.upgrade() {
             return Ok(model);
         }
-        let mut model = Model::load(&text.folder, config.precision())?;
+        let mut model = Decoder::load(&text.folder, config.precision())?;
         model.limit_context(max_context);
         let model = Arc::new(model);
         *weights = Arc::downgrade(&model);
@@ -59,7 +59,7 @@ impl LoadedWeights {
         source: &ModelSource,
         large: &Tokenizer,
         max_context: usize,
-    ) -> anyhow::Result<Arc<Model>> {
+    ) -> anyhow::Result<Arc<Decoder>> {
         let opened = || -> anyhow::Result<_> {
             let files = source.open(config)?;
             check_tokens(large, &files.tokenizer)?;

@@ -9,8 +9,8 @@ use ureq::http::{Response, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, SendBody};
 
-use crate::config::StoreConfig;
-use crate::error::{StoreError, unusable};
+use crate::config::BucketConfig;
+use crate::error::{ObjectStoreError, unusable};
 use crate::limits::{CONNECT_TIMEOUT, MAX_ANSWER_BYTES, MAX_ATTEMPTS, STALL_TIMEOUT};
 
 /// Time for which a signed address is good.
@@ -42,8 +42,8 @@ impl ObjectStore {
     ///
     /// # Errors
     /// When the address, the bucket's name or the certificates are none.
-    pub fn new(config: &StoreConfig) -> Result<Self, StoreError> {
-        let wrong = |problem: String| StoreError::Config(problem);
+    pub fn new(config: &BucketConfig) -> Result<Self, ObjectStoreError> {
+        let wrong = |problem: String| ObjectStoreError::Config(problem);
         let endpoint = config.endpoint.parse();
         let endpoint = endpoint.map_err(|error| wrong(format!("its address is none: {error}")))?;
         let style = match config.path_style {
@@ -95,14 +95,14 @@ impl ObjectStore {
     ///
     /// # Errors
     /// When the store refuses.
-    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
+    pub fn remove(&self, name: &str) -> Result<(), ObjectStoreError> {
         let key = self.key(name);
         self.persistent(|| {
             let action = self.bucket.delete_object(Some(&self.credentials), &key);
             let url = signed(&action);
             let answer = self.agent.delete(&url).call();
             match checked(name, answer.map_err(network(name))?) {
-                Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Ok(_) | Err(ObjectStoreError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(error),
             }
         })
@@ -112,7 +112,7 @@ impl ObjectStore {
     ///
     /// # Errors
     /// When there is none, or it has more than `most` bytes.
-    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, StoreError> {
+    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, ObjectStoreError> {
         let key = self.key(name);
         self.persistent(|| {
             let action = self.bucket.get_object(Some(&self.credentials), &key);
@@ -125,7 +125,12 @@ impl ObjectStore {
     ///
     /// # Errors
     /// When the store refuses.
-    pub fn write(&self, name: &str, content: &[u8], only_new: bool) -> Result<(), StoreError> {
+    pub fn write(
+        &self,
+        name: &str,
+        content: &[u8],
+        only_new: bool,
+    ) -> Result<(), ObjectStoreError> {
         let key = self.key(name);
         self.persistent(|| {
             let action = self.bucket.put_object(Some(&self.credentials), &key);
@@ -136,7 +141,7 @@ impl ObjectStore {
             let answer = request.send(content).map_err(network(name))?;
             if answer.status() == StatusCode::PRECONDITION_FAILED {
                 let what = name.to_owned();
-                return Err(StoreError::Exists { what });
+                return Err(ObjectStoreError::Exists { what });
             }
             checked(name, answer).map(drop)
         })
@@ -145,8 +150,8 @@ impl ObjectStore {
     /// Try a request again where another outcome may be had soon.
     pub(crate) fn persistent<T>(
         &self,
-        mut ask: impl FnMut() -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+        mut ask: impl FnMut() -> Result<T, ObjectStoreError>,
+    ) -> Result<T, ObjectStoreError> {
         let mut attempt = 1;
         loop {
             match ask() {
@@ -172,7 +177,7 @@ impl ObjectStore {
         url: &str,
         bytes: u64,
         body: &mut dyn std::io::Read,
-    ) -> Result<Response<Body>, StoreError> {
+    ) -> Result<Response<Body>, ObjectStoreError> {
         let request = self.agent.put(url).header("content-length", bytes);
         let answer = request.send(SendBody::from_reader(body));
         checked(what, answer.map_err(network(what))?)
@@ -185,11 +190,11 @@ pub(crate) fn signed<'a>(action: &impl S3Action<'a>) -> String {
 }
 
 /// TLS with the public authorities, or with these.
-fn tls(authorities: Option<&[u8]>) -> Result<TlsConfig, StoreError> {
+fn tls(authorities: Option<&[u8]>) -> Result<TlsConfig, ObjectStoreError> {
     let Some(pem) = authorities else {
         return Ok(TlsConfig::builder().build());
     };
-    let wrong = |problem: &str| StoreError::Config(format!("its certificates: {problem}"));
+    let wrong = |problem: &str| ObjectStoreError::Config(format!("its certificates: {problem}"));
     let mut certificates = Vec::new();
     for item in parse_pem(pem) {
         match item.map_err(|error| wrong(&error.to_string()))? {
@@ -205,8 +210,8 @@ fn tls(authorities: Option<&[u8]>) -> Result<TlsConfig, StoreError> {
 }
 
 /// A failure of the connection. The client's own words have no address.
-pub(crate) fn network(what: &str) -> impl Fn(ureq::Error) -> StoreError + '_ {
-    move |error| StoreError::Network {
+pub(crate) fn network(what: &str) -> impl Fn(ureq::Error) -> ObjectStoreError + '_ {
+    move |error| ObjectStoreError::Network {
         what: what.to_owned(),
         problem: match error {
             ureq::Error::BadUri(_) => "its address is none".to_owned(),
@@ -216,18 +221,21 @@ pub(crate) fn network(what: &str) -> impl Fn(ureq::Error) -> StoreError + '_ {
 }
 
 /// An answer that is no refusal.
-pub(crate) fn checked(what: &str, answer: Response<Body>) -> Result<Response<Body>, StoreError> {
+pub(crate) fn checked(
+    what: &str,
+    answer: Response<Body>,
+) -> Result<Response<Body>, ObjectStoreError> {
     let status = answer.status();
     match status.as_u16() {
         200..300 => Ok(answer),
         404 => {
             let what = what.to_owned();
-            Err(StoreError::NotFound { what })
+            Err(ObjectStoreError::NotFound { what })
         }
         status => {
             let what = what.to_owned();
             let code = code_of(answer);
-            Err(StoreError::Status { what, status, code })
+            Err(ObjectStoreError::Status { what, status, code })
         }
     }
 }
@@ -249,7 +257,7 @@ pub(crate) fn body(
     what: &str,
     mut answer: Response<Body>,
     most: u64,
-) -> Result<Vec<u8>, StoreError> {
+) -> Result<Vec<u8>, ObjectStoreError> {
     let read = answer.body_mut().with_config().limit(most).read_to_vec();
     read.map_err(|error| match error {
         ureq::Error::BodyExceedsLimit(_) => {
@@ -260,7 +268,11 @@ pub(crate) fn body(
 }
 
 /// The body of an answer in XML.
-pub(crate) fn text(what: &str, answer: Response<Body>, most: u64) -> Result<String, StoreError> {
+pub(crate) fn text(
+    what: &str,
+    answer: Response<Body>,
+    most: u64,
+) -> Result<String, ObjectStoreError> {
     let bytes = body(what, answer, most)?;
     String::from_utf8(bytes).map_err(|_| unusable(what, "it is not UTF-8"))
 }

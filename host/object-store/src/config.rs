@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Place of a bucket, and credentials for it.
 #[derive(Debug, Clone)]
-pub struct StoreConfig {
+pub struct BucketConfig {
     /// Address of the service, such as `https://s3.eu-central-1.amazonaws.com`.
     pub endpoint: String,
     /// Name of the bucket.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Reason for which the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StoreError {
+pub enum ObjectStoreError {
     /// The settings cannot be used.
     #[error("the object store cannot be used: {0}")]
     Config(String),
@@ -73,7 +73,7 @@ pub enum StoreError {
     },
 }
 
-impl StoreError {
+impl ObjectStoreError {
     /// True if the same request may end otherwise soon.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
@@ -91,8 +91,8 @@ fn shown(code: &str) -> String {
     }
 }
 
-pub(crate) fn unusable(what: &str, problem: impl Into<String>) -> StoreError {
-    StoreError::Answer {
+pub(crate) fn unusable(what: &str, problem: impl Into<String>) -> ObjectStoreError {
+    ObjectStoreError::Answer {
         what: what.to_owned(),
         problem: problem.into(),
     }

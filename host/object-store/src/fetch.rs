@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use ureq::http::{StatusCode, header};
 
 use crate::client::{ObjectStore, checked, network, signed};
-use crate::error::{StoreError, unusable};
+use crate::error::{ObjectStoreError, unusable};
 use crate::limits::{LEAST_PROGRESS_BYTES, MAX_ATTEMPTS, PROGRESS_TIME};
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -46,7 +46,7 @@ impl ObjectStore {
         path: &Path,
         expected: &Expected<'_>,
         more: &dyn Fn(u64) -> bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ObjectStoreError> {
         let mut coming = Coming::open(name, path, expected.bytes, more).map_err(disk(path))?;
         let mut failures = 0;
         while coming.present < coming.total {
@@ -73,7 +73,7 @@ impl ObjectStore {
             return Ok(());
         }
         let _ = fs::remove_file(path);
-        Err(StoreError::Corrupt {
+        Err(ObjectStoreError::Corrupt {
             what: name.to_owned(),
             expected: expected.sha256.to_owned(),
             found,
@@ -81,7 +81,7 @@ impl ObjectStore {
     }
 
     /// Ask for what has not come, and write it as it comes.
-    fn go_on(&self, coming: &mut Coming<'_>, path: &Path) -> Result<(), StoreError> {
+    fn go_on(&self, coming: &mut Coming<'_>, path: &Path) -> Result<(), ObjectStoreError> {
         let name = coming.name;
         let key = self.key(name);
         let action = self.bucket.get_object(Some(&self.credentials), &key);
@@ -154,8 +154,8 @@ impl<'a> Coming<'a> {
     }
 
     /// Write what an answer brings, within what is expected.
-    fn take(&mut self, mut reader: impl Read, path: &Path) -> Result<(), StoreError> {
-        let broken = |problem: String| StoreError::Network {
+    fn take(&mut self, mut reader: impl Read, path: &Path) -> Result<(), ObjectStoreError> {
+        let broken = |problem: String| ObjectStoreError::Network {
             what: self.name.to_owned(),
             problem,
         };
@@ -182,7 +182,7 @@ impl<'a> Coming<'a> {
             self.present += bytes;
             came += bytes;
             if !(self.more)(bytes) {
-                return Err(StoreError::Cancelled);
+                return Err(ObjectStoreError::Cancelled);
             }
             if self.present == self.total {
                 return Ok(());
@@ -197,8 +197,8 @@ impl<'a> Coming<'a> {
     }
 }
 
-pub(crate) fn disk(path: &Path) -> impl Fn(io::Error) -> StoreError + '_ {
-    move |source| StoreError::Disk {
+pub(crate) fn disk(path: &Path) -> impl Fn(io::Error) -> ObjectStoreError + '_ {
+    move |source| ObjectStoreError::Disk {
         path: path.to_owned(),
         source,
     }

@@ -12,6 +12,6 @@ mod listing;
 mod put;
 
 pub use client::ObjectStore;
-pub use config::{StoreConfig, StoreCredentials};
-pub use error::StoreError;
+pub use config::{BucketConfig, StoreCredentials};
+pub use error::ObjectStoreError;
 pub use fetch::Expected;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusty_s3::actions::ListObjectsV2;
 
 use crate::client::{ObjectStore, checked, network, signed, text};
-use crate::error::{StoreError, unusable};
+use crate::error::{ObjectStoreError, unusable};
 use crate::limits::{MAX_LISTED, MAX_PAGE_BYTES, MAX_PAGES};
 
 impl ObjectStore {
@@ -13,7 +13,7 @@ impl ObjectStore {
     ///
     /// # Errors
     /// When the store refuses, or its list makes no sense.
-    pub fn list(&self, beginning: &str) -> Result<BTreeMap<String, String>, StoreError> {
+    pub fn list(&self, beginning: &str) -> Result<BTreeMap<String, String>, ObjectStoreError> {
         let (what, prefix) = (format!("list of {beginning}"), self.key(beginning));
         let mut found = BTreeMap::new();
         let mut from: Option<String> = None;

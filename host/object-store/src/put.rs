@@ -8,7 +8,7 @@ use rusty_s3::actions::{CompleteMultipartUploadResponse, CreateMultipartUpload};
 use ureq::http::header;
 
 use crate::client::{ObjectStore, checked, network, signed, text};
-use crate::error::{StoreError, unusable};
+use crate::error::{ObjectStoreError, unusable};
 use crate::fetch::disk;
 use crate::limits::{MAX_ANSWER_BYTES, MAX_PARTS};
 
@@ -38,7 +38,7 @@ impl ObjectStore {
         name: &str,
         path: &Path,
         more: &dyn Fn(u64) -> bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ObjectStoreError> {
         let part_bytes = self.part_bytes;
         let bytes = path.metadata().map_err(disk(path))?.len();
         let key = self.key(name);
@@ -63,7 +63,7 @@ impl ObjectStore {
     }
 
     /// Begin to send parts; the id of what they are to make.
-    fn begin(&self, name: &str, key: &str) -> Result<String, StoreError> {
+    fn begin(&self, name: &str, key: &str) -> Result<String, ObjectStoreError> {
         let begun = self.persistent(|| {
             let action = self
                 .bucket
@@ -87,7 +87,7 @@ impl ObjectStore {
         upload: &str,
         (path, bytes, part_bytes): (&Path, u64, u64),
         more: &dyn Fn(u64) -> bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ObjectStoreError> {
         let mut tags = Vec::new();
         let mut from = 0;
         while from < bytes {
@@ -132,12 +132,12 @@ impl ObjectStore {
     }
 
     /// True if there is an object of this length.
-    fn has(&self, name: &str, key: &str, bytes: u64) -> Result<bool, StoreError> {
+    fn has(&self, name: &str, key: &str, bytes: u64) -> Result<bool, ObjectStoreError> {
         self.persistent(|| {
             let action = self.bucket.head_object(Some(&self.credentials), key);
             let answer = self.agent.head(signed(&action)).call();
             let answer = match checked(name, answer.map_err(network(name))?) {
-                Err(StoreError::NotFound { .. }) => return Ok(false),
+                Err(ObjectStoreError::NotFound { .. }) => return Ok(false),
                 answer => answer?,
             };
             let length = answer.headers().get(header::CONTENT_LENGTH);
@@ -152,7 +152,7 @@ fn part_of<'a>(
     from: u64,
     bytes: u64,
     more: &'a dyn Fn(u64) -> bool,
-) -> Result<Counted<'a>, StoreError> {
+) -> Result<Counted<'a>, ObjectStoreError> {
     let mut file = File::open(path).map_err(disk(path))?;
     file.seek(SeekFrom::Start(from)).map_err(disk(path))?;
     let part = file.take(bytes);

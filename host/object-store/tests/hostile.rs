@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use mortise_object_store::{Expected, ObjectStore, StoreConfig, StoreCredentials, StoreError};
+use mortise_object_store::{
+    BucketConfig, Expected, ObjectStore, ObjectStoreError, StoreCredentials,
+};
 
 /// A store that gives each connection the next of these answers, and the last one for ever. It keeps what it was asked.
 struct Liar {
@@ -34,7 +36,7 @@ impl Liar {
     }
 
     fn store(&self) -> ObjectStore {
-        let config = StoreConfig {
+        let config = BucketConfig {
             endpoint: self.address.clone(),
             bucket: "models".to_owned(),
             region: "us-east-1".to_owned(),
@@ -99,7 +101,7 @@ fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
 const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
 /// Fetch `hello`, with what came of it before.
-fn fetch(liar: &Liar, before: &str) -> (Result<(), StoreError>, Option<String>) {
+fn fetch(liar: &Liar, before: &str) -> (Result<(), ObjectStoreError>, Option<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("file");
     if !before.is_empty() {
@@ -113,7 +115,7 @@ fn fetch(liar: &Liar, before: &str) -> (Result<(), StoreError>, Option<String>) 
     (fetched, std::fs::read_to_string(&path).ok())
 }
 
-fn problem(result: Result<(), StoreError>) -> String {
+fn problem(result: Result<(), ObjectStoreError>) -> String {
     let problem = result.expect_err("it is refused").to_string();
     for secret in ["THE-KEY-ID", "the-secret", "Signature", "X-Amz"] {
         assert!(!problem.contains(secret), "{problem}");
@@ -220,7 +222,10 @@ fn feature_b16_redirects_are_refused_and_failures_tried_again_a_few_times() {
     let ended = stopped
         .store()
         .fetch("files/x", &path, &expected, &|_| false);
-    assert!(matches!(ended, Err(StoreError::Cancelled)), "{ended:?}");
+    assert!(
+        matches!(ended, Err(ObjectStoreError::Cancelled)),
+        "{ended:?}"
+    );
 }
 
 fn page(contents: &str, more: &str) -> String {
@@ -347,7 +352,7 @@ fn feature_b16_a_refusal_with_a_good_status_is_one_and_parts_are_taken_back() {
     let taken = Liar::one(answer("412 x", "", ""));
     let written = taken.store().write("entries/a.json", b"{}", true);
     assert!(
-        matches!(written, Err(StoreError::Exists { .. })),
+        matches!(written, Err(ObjectStoreError::Exists { .. })),
         "{written:?}"
     );
     assert!(

@@ -18,8 +18,8 @@ use ureq::{Agent, Error};
 
 use crate::address::is_public;
 use crate::origin::Origin;
-use crate::request::{Checked, Request, RequestError, Response};
-use crate::{Authorities, Grant};
+use crate::request::{Checked, OutboundRequest, OutboundResponse, RequestError};
+use crate::{Grant, OutboundAuthorities};
 
 /// Addresses of a host and port. Called on a thread that may block.
 pub type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
@@ -74,7 +74,7 @@ impl Outbound {
     ///
     /// # Errors
     /// When the request is malformed, may not go there, or is not answered within the bounds.
-    pub async fn send(&self, request: Request) -> Result<Response, RequestError> {
+    pub async fn send(&self, request: OutboundRequest) -> Result<OutboundResponse, RequestError> {
         let wanted = request.timeout.unwrap_or(Duration::MAX);
         let limit = wanted.min(self.grant.timeout);
         let checked = request.check()?;
@@ -165,9 +165,9 @@ fn exchange(
     addresses: Vec<SocketAddr>,
     grant: &Grant,
     left: Duration,
-) -> Result<Response, RequestError> {
+) -> Result<OutboundResponse, RequestError> {
     let authorities = grant.authorities.as_ref();
-    let roots = authorities.map_or(RootCerts::WebPki, Authorities::roots);
+    let roots = authorities.map_or(RootCerts::WebPki, OutboundAuthorities::roots);
     let config = Agent::config_builder()
         .tls_config(TlsConfig::builder().root_certs(roots).build())
         // A redirect would go where nobody has looked.
@@ -198,7 +198,7 @@ fn exchange(
     });
     let headers = headers.collect();
     let body = answer.body_mut().with_config().limit(limit).read_to_vec();
-    Ok(Response {
+    Ok(OutboundResponse {
         status: answer.status().as_u16(),
         headers,
         body: body.map_err(failure)?,

@@ -39,7 +39,7 @@ const OWN_HEADERS: [&str; 10] = [
 
 /// Request of a plugin.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct OutboundRequest {
     /// Method, such as `GET`.
     pub method: String,
     /// An absolute URL.
@@ -54,7 +54,7 @@ pub struct Request {
 
 /// Response, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response {
+pub struct OutboundResponse {
     /// HTTP status.
     pub status: u16,
     /// Names in lower case, and values.
@@ -92,7 +92,7 @@ pub(crate) struct Checked {
     pub(crate) origin: Origin,
 }
 
-impl Request {
+impl OutboundRequest {
     /// Hold the request to the rules. Whether its origin is granted is another question.
     pub(crate) fn check(self) -> Result<Checked, RequestError> {
         let wrong = |text: String| Err(RequestError::Invalid(text));
@@ -175,11 +175,11 @@ fn check_headers(
 mod tests {
     use super::*;
 
-    fn refusal(change: impl FnOnce(&mut Request)) -> String {
-        let mut request = Request {
+    fn refusal(change: impl FnOnce(&mut OutboundRequest)) -> String {
+        let mut request = OutboundRequest {
             method: "GET".to_owned(),
             url: "https://api.example/x".to_owned(),
-            ..Request::default()
+            ..OutboundRequest::default()
         };
         change(&mut request);
         match request.check() {

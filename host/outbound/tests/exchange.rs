@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mortise_outbound::{Grant, Outbound, Request, RequestError, Response};
+use mortise_outbound::{Grant, Outbound, OutboundRequest, OutboundResponse, RequestError};
 
 /// A server that gives every connection the same bytes, then does `after`.
 struct Server {
@@ -57,11 +57,11 @@ fn grant(origins: &[String]) -> Grant {
     }
 }
 
-fn get(url: String) -> Request {
-    Request {
+fn get(url: String) -> OutboundRequest {
+    OutboundRequest {
         method: "GET".to_owned(),
         url,
-        ..Request::default()
+        ..OutboundRequest::default()
     }
 }
 
@@ -79,7 +79,7 @@ fn named(grant: Grant, addresses: &[SocketAddr]) -> (Outbound, Arc<AtomicUsize>)
     (client, asked)
 }
 
-async fn ask(client: &Outbound, url: String) -> Result<Response, RequestError> {
+async fn ask(client: &Outbound, url: String) -> Result<OutboundResponse, RequestError> {
     client.send(get(url)).await
 }
 
@@ -90,7 +90,7 @@ async fn a_listed_origin_is_asked() {
     let server = serve(HELLO, close);
     let origin = format!("http://{}", server.address);
     let client = Outbound::new(grant(std::slice::from_ref(&origin)));
-    let request = Request {
+    let request = OutboundRequest {
         method: "POST".to_owned(),
         url: format!("{origin}/path?q=1#fragment"),
         headers: vec![("X-Mine".to_owned(), "1".to_owned())],

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mortise_outbound::{
-    Authorities, AuthoritiesError, Grant, Outbound, Request, RequestError, Response,
+    AuthoritiesError, Grant, Outbound, OutboundAuthorities, OutboundRequest, OutboundResponse,
+    RequestError,
 };
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -40,7 +41,7 @@ impl Authority {
         }
     }
 
-    fn trusted(&self) -> Option<Authorities> {
+    fn trusted(&self) -> Option<OutboundAuthorities> {
         let text = format!("Our own authority\n{}", self.certificate.pem());
         Some(text.parse().expect("a certificate"))
     }
@@ -106,8 +107,8 @@ fn serve(config: Arc<ServerConfig>) -> Server {
 async fn ask(
     host: &str,
     server: &Server,
-    authorities: Option<Authorities>,
-) -> Result<Response, RequestError> {
+    authorities: Option<OutboundAuthorities>,
+) -> Result<OutboundResponse, RequestError> {
     let origin = format!("https://{host}:{}", server.address.port());
     let grant = Grant {
         origins: vec![origin.parse().expect("an origin")],
@@ -119,16 +120,16 @@ async fn ask(
     };
     let address = server.address;
     let client = Outbound::with_resolver(grant, Arc::new(move |_, _| Ok(vec![address])));
-    let request = Request {
+    let request = OutboundRequest {
         method: "GET".to_owned(),
         url: format!("{origin}/page"),
         headers: vec![("authorization".to_owned(), "Bearer secret".to_owned())],
-        ..Request::default()
+        ..OutboundRequest::default()
     };
     client.send(request).await
 }
 
-async fn refused(host: &str, server: &Server, authorities: Option<Authorities>) -> String {
+async fn refused(host: &str, server: &Server, authorities: Option<OutboundAuthorities>) -> String {
     let refusal = match ask(host, server, authorities).await {
         Err(RequestError::Unreachable(text)) => text,
         other => panic!("not refused for its certificate: {other:?}"),
@@ -191,7 +192,7 @@ async fn an_expired_certificate_is_not_accepted() {
 #[test]
 fn what_are_no_certificates_is_told() {
     let authority = Authority::new();
-    let read = |text: &str| text.parse::<Authorities>();
+    let read = |text: &str| text.parse::<OutboundAuthorities>();
     let pem = authority.certificate.pem();
     let key = KeyPair::generate().expect("a key").serialize_pem();
     assert_eq!(read(""), Err(AuthoritiesError::Empty));

@@ -8,16 +8,16 @@ use mortise_plugin::{Component, HeaderGrant, HttpGrant, Kind, Limits, Secret};
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, TemplateSource, Watch,
+    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, TemplateSource, VerdictTiming,
 };
-use crate::declared::Declared;
+use crate::declared::DeclaredModels;
 use crate::error::PluginSetError;
 use crate::granted_secrets::{granted_secrets, with_ids};
-use crate::library::Library;
+use crate::library::PluginLibrary;
 use crate::model::ModelKey;
 use crate::precedence::{Claim, claims};
 use crate::schema;
-use crate::scope::{RoutingRule, Scope};
+use crate::scope::{PluginScope, RoutingRule};
 
 /// Origin of the components that are part of the program.
 pub(crate) const EMBEDDED: &str = "embedded";
@@ -45,7 +45,7 @@ pub(crate) struct Assignment {
     /// Changes that a policy may make of requests.
     pub(crate) rewrites: Vec<String>,
     /// Time of a guardrail's verdicts.
-    pub(crate) watch: Watch,
+    pub(crate) watch: VerdictTiming,
     /// Chat templates that requests may choose, by name.
     pub(crate) templates: BTreeMap<String, TemplateSource>,
     pub(crate) limits: Limits,
@@ -55,7 +55,7 @@ pub(crate) struct Assignment {
     pub(crate) http: HttpGrant,
     pub(crate) on_failure: OnFailure,
     /// The requests that it is for.
-    pub(crate) scope: Scope,
+    pub(crate) scope: PluginScope,
 }
 
 impl Assignment {
@@ -107,7 +107,7 @@ impl PartialEq for Assignment {
 pub(crate) fn assign(
     config: &PluginConfig,
     auth: &AuthConfig,
-    library: &Library,
+    library: &PluginLibrary,
     models: &[ModelKey<'_>],
 ) -> Result<Vec<Assignment>, PluginSetError> {
     let chooser = Chooser {
@@ -154,7 +154,7 @@ pub(crate) fn file_of(component: &Component) -> Vec<PathBuf> {
 struct Chooser<'a> {
     config: &'a PluginConfig,
     auth: &'a AuthConfig,
-    library: &'a Library,
+    library: &'a PluginLibrary,
 }
 
 impl Chooser<'_> {
@@ -246,13 +246,13 @@ impl Chooser<'_> {
             secrets: self.auth.secrets.clone(),
             headers: binding.map(|b| b.headers.clone()).unwrap_or_default(),
             rewrites: binding.map(|b| b.rewrites.clone()).unwrap_or_default(),
-            watch: Watch::default(),
+            watch: VerdictTiming::default(),
             templates: BTreeMap::new(),
             limits: self.limits(Kind::Policy, binding),
             name: binding.and_then(|b| b.name.clone()),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
-            scope: Scope::of(binding),
+            scope: PluginScope::of(binding),
         }
     }
 
@@ -312,7 +312,7 @@ impl Chooser<'_> {
             name: binding.and_then(|b| b.name.clone()),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
-            scope: Scope::of(binding),
+            scope: PluginScope::of(binding),
         }
     }
 
@@ -374,13 +374,13 @@ impl Chooser<'_> {
             secrets: Vec::new(),
             headers: HeaderGrant::default(),
             rewrites: Vec::new(),
-            watch: Watch::default(),
+            watch: VerdictTiming::default(),
             templates: binding.map(|b| b.templates.clone()).unwrap_or_default(),
             limits: self.limits(kind, binding),
             name: None,
             http: HttpGrant::default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
-            scope: Scope::of(binding),
+            scope: PluginScope::of(binding),
         }
     }
 
@@ -438,7 +438,7 @@ impl Chooser<'_> {
             else {
                 continue;
             };
-            let declared = Declared::of(component).map_err(|message| PluginSetError {
+            let declared = DeclaredModels::of(component).map_err(|message| PluginSetError {
                 message: format!("`{}`: {message}", path.display()),
                 blame: vec![path.clone()],
             })?;

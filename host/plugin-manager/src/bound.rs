@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mortise_plugin::{
-    Binding, ChatTemplate, Component, Grammar, Guardrail, Kind, Ledger, Limits, LoadError,
-    Outbound, OutputParser, PluginHost, Policy, RateCounters, Retriever, Tools,
+    Binding, ChatTemplate, Component, ComponentTools, Grammar, Guardrail, Kind, Ledger, Limits,
+    LoadError, Outbound, OutputParser, PluginHost, Policy, RateCounters, Retriever,
 };
 use mortise_service::{
     CompileGrammar, DecidePolicy, Fallback, GuardAnswer, ModelPlugins, NamedTemplates, ParseOutput,
-    PluginRoutes, RawOnFailure, RenderChat, Retrieve, RunTool, Scope, ScopedGuardrail,
+    PluginRoutes, RawOnFailure, RenderChat, Retrieve, RunTool, ScopePredicate, ScopedGuardrail,
     ScopedPolicy, ScopedRetriever, ScopedTools, TemplateChoice,
 };
 
@@ -257,7 +257,7 @@ impl BoundPlugins {
 fn routes<T: ?Sized>(mut plugins: Vec<(RoutingRule, Option<Arc<T>>)>) -> PluginRoutes<T> {
     plugins.sort_by_key(|(rule, _)| rule.number);
     PluginRoutes::new(plugins.into_iter().map(|(rule, plugin)| {
-        let scope: Scope = Arc::new(move |key| rule.holds(key));
+        let scope: ScopePredicate = Arc::new(move |key| rule.holds(key));
         (scope, plugin)
     }))
 }
@@ -331,7 +331,7 @@ impl Binder<'_> {
                 }))
             }
             Kind::Tool => {
-                let tools = Tools::bind(host, component, binding).await?;
+                let tools = ComponentTools::bind(host, component, binding).await?;
                 let scope = assignment.scope.clone();
                 Handle::Tools(Arc::new(ScopedTools {
                     tools: Arc::new(tools),

@@ -9,11 +9,12 @@ use mortise_plugin::{Component, ComponentSource, MAX_COMPONENT_BYTES};
 use serde_json::{Value, json};
 
 use crate::config::PluginConfig;
-use crate::declared::Declared;
+use crate::declared::DeclaredModels;
 use crate::folder::shown;
-use crate::live::{LivePlugins, Reload, State};
+use crate::live::{LivePlugins, LiveState, Reload};
 use crate::shelf::{
-    Content, MAX_FOLDER_FILES, SIGNATURE_BYTES, Shelf, Version, check_name, names_with_versions,
+    MAX_FOLDER_FILES, SIGNATURE_BYTES, Shelf, SignedComponent, Version, check_name,
+    names_with_versions,
 };
 use crate::signature::check_signature;
 
@@ -251,7 +252,7 @@ impl LivePlugins {
         &self,
         file: &str,
         shelf: Shelf,
-        content: Content,
+        content: SignedComponent,
         used: Option<Version>,
     ) -> Result<FileChange, ChangeError> {
         let (examined, content) = self.examine(&shelf, content).await?;
@@ -285,8 +286,8 @@ impl LivePlugins {
     async fn examine(
         &self,
         shelf: &Shelf,
-        content: Content,
-    ) -> Result<(Examined, Content), ChangeError> {
+        content: SignedComponent,
+    ) -> Result<(Examined, SignedComponent), ChangeError> {
         let (host, prove) = (self.host.clone(), Arc::clone(&self.prove));
         let config = Arc::clone(&self.state.lock().await.config);
         let path = shelf.path();
@@ -296,7 +297,7 @@ impl LivePlugins {
             let component = host
                 .load(ComponentSource::Read { path, wasm })
                 .map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
-            Declared::of(&component)?;
+            DeclaredModels::of(&component)?;
             let cases = prove(&host, &component, &config).map_err(|error| format!("{error:#}"))?;
             let examined = Examined {
                 component,
@@ -340,7 +341,7 @@ impl LivePlugins {
         &self,
         file: &str,
         shelf: Shelf,
-        content: Option<Content>,
+        content: Option<SignedComponent>,
         used: Option<Version>,
     ) -> Result<FileChange, ChangeError> {
         let writing = {
@@ -399,21 +400,21 @@ impl LivePlugins {
 }
 
 /// The file of a name, where the configuration allows changes.
-fn shelf(state: &State, file: &str) -> Result<Shelf, ChangeError> {
+fn shelf(state: &LiveState, file: &str) -> Result<Shelf, ChangeError> {
     let dir = allowed(state)?;
     check_name(file).map_err(ChangeError::Name)?;
     Ok(Shelf::new(dir, file))
 }
 
 /// The plugin folder, where the configuration allows changes.
-fn allowed(state: &State) -> Result<PathBuf, ChangeError> {
+fn allowed(state: &LiveState) -> Result<PathBuf, ChangeError> {
     let dir = state.config.dir.clone().filter(|_| state.config.upload);
     dir.ok_or(ChangeError::Off)
 }
 
 /// Check the component and the signature that an operator sends: their sizes, and that trusted keys are configured if
 /// there is a signature.
-fn content(incoming: Incoming, config: &PluginConfig) -> Result<Content, ChangeError> {
+fn content(incoming: Incoming, config: &PluginConfig) -> Result<SignedComponent, ChangeError> {
     let Incoming { wasm, signature } = incoming;
     if wasm.len() as u64 > MAX_COMPONENT_BYTES {
         return Err(ChangeError::TooLarge);
@@ -428,11 +429,11 @@ fn content(incoming: Incoming, config: &PluginConfig) -> Result<Content, ChangeE
             return Err(ChangeError::Signature(message.to_owned()));
         }
     }
-    Ok(Content { wasm, signature })
+    Ok(SignedComponent { wasm, signature })
 }
 
 /// True if a trusted key signed a content; an error where one must have, or the signature is bad.
-fn signed(content: &Content, config: &PluginConfig) -> Result<bool, String> {
+fn signed(content: &SignedComponent, config: &PluginConfig) -> Result<bool, String> {
     let keys = &config.trusted_keys;
     match &content.signature {
         // Of a version that was signed when there were keys.
@@ -450,7 +451,7 @@ fn version_of(
     shelf: &Shelf,
     file: &str,
     digest: Option<&str>,
-) -> Result<(Version, Content), ChangeError> {
+) -> Result<(Version, SignedComponent), ChangeError> {
     let versions = shelf.versions()?;
     let found = match digest {
         None => versions.into_iter().next(),

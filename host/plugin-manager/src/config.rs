@@ -114,7 +114,7 @@ pub struct BindingConfig {
     /// Changes that a policy may make of requests, by name.
     pub rewrites: Vec<String>,
     /// Time of a guardrail's verdicts.
-    pub watch: Watch,
+    pub watch: VerdictTiming,
     /// Chat templates that requests may choose, by name.
     pub templates: BTreeMap<String, TemplateSource>,
     /// Settings of the plugin, as JSON.
@@ -170,7 +170,7 @@ impl BindingConfig {
             secrets: vec!["*".to_owned()],
             headers: HeaderGrant::default(),
             rewrites: Vec::new(),
-            watch: Watch::default(),
+            watch: VerdictTiming::default(),
             templates: BTreeMap::new(),
             settings,
             lines: BTreeMap::new(),
@@ -205,14 +205,14 @@ pub enum TemplateSource {
 
 /// Time of a guardrail's verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watch {
+pub struct VerdictTiming {
     /// Mode: verdicts before the text goes out, or after.
     pub mode: GuardMode,
     /// Tokens of an answer after which the guardrail is asked again.
     pub every: u32,
 }
 
-impl Default for Watch {
+impl Default for VerdictTiming {
     /// Eight tokens are half a sentence: a refusal comes while there is still something to refuse.
     fn default() -> Self {
         Self {

@@ -17,7 +17,7 @@ const MAX_PATTERN_BYTES: usize = 256;
 /// Models that a plugin serves: name and architecture both match a pattern.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
-pub struct Declared {
+pub struct DeclaredModels {
     #[serde(default = "any")]
     models: Vec<String>,
     #[serde(default = "any")]
@@ -28,7 +28,7 @@ fn any() -> Vec<String> {
     vec![ANY.to_owned()]
 }
 
-impl Declared {
+impl DeclaredModels {
     /// Read a declaration.
     ///
     /// # Errors
@@ -110,7 +110,11 @@ mod tests {
             name: "qwen-small",
             architecture: "qwen3",
         };
-        let rank = |text: &str| Declared::parse(text).expect("a declaration").rank(qwen);
+        let rank = |text: &str| {
+            DeclaredModels::parse(text)
+                .expect("a declaration")
+                .rank(qwen)
+        };
         let rising = [
             rank("{}"),
             rank(r#"{"architectures": ["qwen*"]}"#),
@@ -140,7 +144,7 @@ mod tests {
             (&long, "has 257 bytes"),
             (&many, "has 257 patterns"),
         ] {
-            let error = Declared::parse(text).expect_err(text);
+            let error = DeclaredModels::parse(text).expect_err(text);
             assert!(error.contains(part), "{error}");
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn shown(path: &Path) -> String {
 
 /// Entries of a folder that are named like plugins.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct FolderPlugins {
     pub(crate) files: BTreeSet<PathBuf>,
     /// Entries that no plugin can be read from.
     pub(crate) odd: Vec<Rejected>,
@@ -48,8 +48,8 @@ pub(crate) struct Listing {
 ///
 /// # Errors
 /// When the folder cannot be read.
-pub(crate) fn list(dir: Option<&Path>) -> anyhow::Result<Listing> {
-    let mut listing = Listing::default();
+pub(crate) fn list(dir: Option<&Path>) -> anyhow::Result<FolderPlugins> {
+    let mut listing = FolderPlugins::default();
     let Some(dir) = dir else {
         return Ok(listing);
     };

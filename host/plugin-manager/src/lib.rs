@@ -26,10 +26,10 @@ mod signature;
 pub use bound::OpenCounters;
 pub use change::{ChangeError, FileChange, Incoming};
 pub use config::{
-    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, TemplateSource, Watch,
-    at_line, deserialize_kind, nearest_line,
+    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, TemplateSource,
+    VerdictTiming, at_line, deserialize_kind, nearest_line,
 };
-pub use declared::Declared;
+pub use declared::DeclaredModels;
 pub use folder::Rejected;
 pub use library::Prove;
 pub use live::{LivePlugins, ReadConfig, Reload, ReloadObserver, SwapCounters};

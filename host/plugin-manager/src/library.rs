@@ -10,13 +10,13 @@ use mortise_plugin::{
 };
 
 use crate::config::{BindingConfig, PluginConfig};
-use crate::declared::Declared;
-use crate::folder::{self, Listing, Rejected};
+use crate::declared::DeclaredModels;
+use crate::folder::{self, FolderPlugins, Rejected};
 use crate::signature::{self, signature_of};
 
 /// Loaded components by origin.
 #[derive(Clone, Default)]
-pub(crate) struct Library {
+pub(crate) struct PluginLibrary {
     /// Embedded plugins, which are part of the program.
     pub(crate) embedded: Vec<Arc<Component>>,
     /// Plugin files of the operator, by path.
@@ -32,7 +32,7 @@ pub(crate) struct Library {
 pub type Prove =
     Arc<dyn Fn(&PluginHost, &Arc<Component>, &PluginConfig) -> anyhow::Result<usize> + Send + Sync>;
 
-impl Library {
+impl PluginLibrary {
     /// Load the embedded plugins. Blocks.
     pub(crate) fn embedded(host: &PluginHost) -> anyhow::Result<Self> {
         let embedded = mortise_bundle::plugins()
@@ -57,7 +57,7 @@ impl Library {
         config: &PluginConfig,
         prove: &Prove,
     ) -> anyhow::Result<(Self, Vec<Rejected>)> {
-        let Listing { files, odd } = folder::list(config.dir.as_deref())?;
+        let FolderPlugins { files, odd } = folder::list(config.dir.as_deref())?;
         let mut next = Self {
             embedded: self.embedded.clone(),
             files: BTreeMap::new(),
@@ -143,7 +143,7 @@ fn load(host: &PluginHost, config: &PluginConfig, path: &Path) -> anyhow::Result
     signature::check(path, &wasm, config).map_err(anyhow::Error::msg)?;
     let path = path.to_owned();
     let component = host.load(ComponentSource::Read { path, wasm })?;
-    Declared::of(&component).map_err(anyhow::Error::msg)?;
+    DeclaredModels::of(&component).map_err(anyhow::Error::msg)?;
     Ok(component)
 }
 
@@ -160,13 +160,13 @@ type Trace = Option<(u64, Option<SystemTime>, (i64, i64), u64)>;
 
 /// Traces of all plugin files and their signatures.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fingerprint(BTreeMap<PathBuf, Trace>);
+pub(crate) struct FilesFingerprint(BTreeMap<PathBuf, Trace>);
 
-impl Fingerprint {
+impl FilesFingerprint {
     /// Trace all files of the configuration. A folder that cannot be read counts as empty: the
     /// reload that follows reports why.
     pub(crate) fn take(config: &PluginConfig) -> Self {
-        let Listing { files, odd } = folder::list(config.dir.as_deref()).unwrap_or_default();
+        let FolderPlugins { files, odd } = folder::list(config.dir.as_deref()).unwrap_or_default();
         let mut files = all_files(config, files);
         files.extend(odd.into_iter().map(|file| file.path));
         let traced = files.into_iter().flat_map(|path| {

@@ -23,11 +23,11 @@ use crate::bound::{Binder, BoundPlugins, Ledgers};
 use crate::config::{AuthConfig, BindingConfig, PluginConfig};
 use crate::error::PluginSetError;
 use crate::folder::{Rejected, shown};
-use crate::library::{Fingerprint, Library, Prove};
+use crate::library::{FilesFingerprint, PluginLibrary, Prove};
 use crate::managed_model::ManagedModel;
 use crate::model::{ModelFacts, ModelKey};
 use crate::plugin_set::PluginSet;
-use crate::progress::{Progress, on_a_thread};
+use crate::progress::{ReloadProgress, on_a_thread};
 
 /// Counters of replacements, for metrics.
 #[derive(Debug, Default)]
@@ -104,16 +104,16 @@ pub struct LivePlugins {
     pub(crate) turn: Mutex<()>,
     /// State of the reloads. The lock is not held while files are read: a disk that does not answer keeps no key in
     /// force.
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<LiveState>,
     /// State for the admin API, which does not wait for a reload.
     status: RwLock<Value>,
     counters: Arc<SwapCounters>,
-    pub(crate) progress: Progress,
+    pub(crate) progress: ReloadProgress,
     observer: OnceLock<ReloadObserver>,
 }
 
 /// State that a reload starts from.
-pub(crate) struct State {
+pub(crate) struct LiveState {
     /// Models that the server has, without their plugins.
     pub(crate) models: Vec<ManagedModel>,
     pub(crate) config: Arc<PluginConfig>,
@@ -122,9 +122,9 @@ pub(crate) struct State {
     pub(crate) auth_taken: u64,
     /// Other policies have served since the last reload for that reason.
     pub(crate) auth_changed: bool,
-    pub(crate) library: Library,
+    pub(crate) library: PluginLibrary,
     /// Fingerprint of the files before they were last read.
-    fingerprint: Fingerprint,
+    fingerprint: FilesFingerprint,
     pub(crate) bound: BoundPlugins,
     ledgers: Ledgers,
     pub(crate) rejected: Vec<Rejected>,
@@ -133,10 +133,10 @@ pub(crate) struct State {
 
 /// Files of plugins, as they were read.
 pub(crate) struct FoundFiles {
-    library: Library,
+    library: PluginLibrary,
     rejected: Vec<Rejected>,
     /// Fingerprint of the files, taken before they were read.
-    fingerprint: Fingerprint,
+    fingerprint: FilesFingerprint,
 }
 
 /// Internal error, of which no file is the cause.
@@ -177,10 +177,10 @@ impl LivePlugins {
             prove: bound.prove,
             status: RwLock::new(Value::Null),
             counters,
-            progress: Progress::default(),
+            progress: ReloadProgress::default(),
             observer: OnceLock::new(),
             turn: Mutex::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(LiveState {
                 models,
                 config: bound.config,
                 auth,
@@ -279,7 +279,7 @@ impl LivePlugins {
         loop {
             ticks.tick().await;
             let config = Arc::clone(&self.state.lock().await.config);
-            let looking = move || Fingerprint::take(&config);
+            let looking = move || FilesFingerprint::take(&config);
             let now =
                 match on_a_thread(&self.progress, "looking at the plugin files", looking).await {
                     Ok(now) => now,
@@ -396,10 +396,10 @@ impl LivePlugins {
     /// Assign plugins to models, and bind those that are not bound yet.
     pub(crate) async fn bind(
         &self,
-        state: &mut State,
+        state: &mut LiveState,
         config: &PluginConfig,
         auth: &AuthConfig,
-        library: &Library,
+        library: &PluginLibrary,
         models: &[ManagedModel],
     ) -> Result<BoundPlugins, PluginSetError> {
         let facts = models.iter().filter_map(|model| model.facts.clone());
@@ -419,7 +419,7 @@ impl LivePlugins {
     /// the files has changed.
     pub(crate) async fn put(
         &self,
-        state: &mut State,
+        state: &mut LiveState,
         config: Arc<PluginConfig>,
         auth: AuthConfig,
         found: FoundFiles,
@@ -471,7 +471,7 @@ impl LivePlugins {
         let config = Arc::clone(config);
         let reading = move || {
             // Before the files are read: what changes meanwhile is seen as a change later.
-            let fingerprint = Fingerprint::take(&config);
+            let fingerprint = FilesFingerprint::take(&config);
             let (library, rejected) = library.read_again(&host, &config, &prove)?;
             anyhow::Ok(FoundFiles {
                 library,
@@ -509,7 +509,7 @@ impl LivePlugins {
     /// Count, log and publish the outcome of a reload.
     pub(crate) fn conclude(
         &self,
-        state: &mut State,
+        state: &mut LiveState,
         outcome: Result<bool, PluginSetError>,
         reason: &'static str,
     ) -> Reload {
@@ -559,7 +559,7 @@ impl LivePlugins {
         reload
     }
 
-    pub(crate) fn publish(&self, state: &State) {
+    pub(crate) fn publish(&self, state: &LiveState) {
         let serving = state.bound.0.iter().map(|bound| bound.assignment.to_json());
         let files = state.library.files.iter().map(|(path, component)| {
             let kinds = component.kinds().iter().map(|kind| kind.as_str());

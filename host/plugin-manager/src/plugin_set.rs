@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use crate::assignments::{Assignment, assign};
 use crate::bound::{Binder, BoundPlugins, Ledgers, OpenCounters};
 use crate::config::{AuthConfig, BindingConfig, PluginConfig};
-use crate::declared::Declared;
+use crate::declared::DeclaredModels;
 use crate::error::PluginSetError;
 use crate::folder::Rejected;
-use crate::library::{Fingerprint, Library, Prove, is_dispensable};
+use crate::library::{FilesFingerprint, PluginLibrary, Prove, is_dispensable};
 use crate::model::{ModelFacts, ModelKey};
 
 /// Loaded plugins, before they are bound to models.
@@ -24,8 +24,8 @@ pub struct LoadedPlugins {
     /// Host that runs the plugins.
     pub host: PluginHost,
     config: Arc<PluginConfig>,
-    library: Library,
-    fingerprint: Fingerprint,
+    library: PluginLibrary,
+    fingerprint: FilesFingerprint,
     /// Files that the server goes without.
     rejected: Vec<Rejected>,
     prove: Prove,
@@ -39,8 +39,8 @@ pub struct PluginSet {
     /// Host that runs the plugins.
     pub host: PluginHost,
     pub(crate) config: Arc<PluginConfig>,
-    pub(crate) library: Library,
-    pub(crate) fingerprint: Fingerprint,
+    pub(crate) library: PluginLibrary,
+    pub(crate) fingerprint: FilesFingerprint,
     pub(crate) rejected: Vec<Rejected>,
     pub(crate) ledgers: Ledgers,
     pub(crate) bound: BoundPlugins,
@@ -71,8 +71,8 @@ impl LoadedPlugins {
             fault: config.fault,
             ..HostConfig::default()
         })?;
-        let fingerprint = Fingerprint::take(&config);
-        let embedded = Library::embedded(&host)?;
+        let fingerprint = FilesFingerprint::take(&config);
+        let embedded = PluginLibrary::embedded(&host)?;
         let (library, rejected) = embedded.read_again(&host, &config, &prove)?;
         let dispensable = |file: &&Rejected| config.quarantine && is_dispensable(file, &config);
         if let Some(first) = rejected.iter().find(|file| !dispensable(file)) {
@@ -114,7 +114,7 @@ impl LoadedPlugins {
         http: &HttpGrant,
         now_ms: Option<u64>,
     ) -> anyhow::Result<Self> {
-        let mut library = Library::embedded(host)?;
+        let mut library = PluginLibrary::embedded(host)?;
         let file = PathBuf::from(component.origin());
         let kinds = component.kinds().iter().copied();
         let binding = |kind| BindingConfig {
@@ -133,7 +133,7 @@ impl LoadedPlugins {
         library.files.insert(file, Arc::clone(component));
         Ok(Self {
             host: host.clone(),
-            fingerprint: Fingerprint::take(&config),
+            fingerprint: FilesFingerprint::take(&config),
             config: Arc::new(config),
             library,
             rejected: Vec::new(),
@@ -180,7 +180,7 @@ impl LoadedPlugins {
 
     /// Whether any assignment depends on the architecture of a model.
     pub fn are_chosen_by_architecture(&self) -> bool {
-        let declared = |component| Declared::of(component).ok().flatten();
+        let declared = |component| DeclaredModels::of(component).ok().flatten();
         self.config
             .bindings
             .iter()

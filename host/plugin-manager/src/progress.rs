@@ -11,7 +11,7 @@ pub(crate) const GIVEN_UP: Duration = Duration::from_secs(600);
 
 /// The steps under way, the oldest first. Several may be: the plugin folder is looked at while settings are read.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Mutex<Steps>);
+pub(crate) struct ReloadProgress(Mutex<Steps>);
 
 #[derive(Debug, Default)]
 struct Steps {
@@ -20,14 +20,14 @@ struct Steps {
     next: u64,
 }
 
-impl Progress {
+impl ReloadProgress {
     /// A step begins; it ends with what is returned.
-    pub(crate) fn begin(&self, step: &'static str) -> Step<'_> {
+    pub(crate) fn begin(&self, step: &'static str) -> ReloadStep<'_> {
         let mut steps = self.lock();
         let number = steps.next;
         steps.next += 1;
         steps.under_way.push((number, step, Instant::now()));
-        Step(self, number)
+        ReloadStep(self, number)
     }
 
     /// The step that has been overdue for longest, and how long it has taken.
@@ -44,9 +44,9 @@ impl Progress {
 
 /// A step under way.
 #[derive(Debug)]
-pub(crate) struct Step<'a>(&'a Progress, u64);
+pub(crate) struct ReloadStep<'a>(&'a ReloadProgress, u64);
 
-impl Drop for Step<'_> {
+impl Drop for ReloadStep<'_> {
     fn drop(&mut self) {
         let mut steps = self.0.lock();
         steps.under_way.retain(|(number, ..)| *number != self.1);
@@ -56,7 +56,7 @@ impl Drop for Step<'_> {
 /// Run what blocks on a thread of its own, and say so when it is overdue. `None` if it was given up, or
 /// panicked; what was given up goes on, and its outcome is forgotten.
 pub(crate) async fn on_a_thread<T: Send + 'static>(
-    progress: &Progress,
+    progress: &ReloadProgress,
     step: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_step_that_panics_is_told_and_the_next_one_runs() {
-        let progress = Progress::default();
+        let progress = ReloadProgress::default();
         let failed = on_a_thread(&progress, "reading", || panic!("injected")).await;
         let failed: Result<(), String> = failed;
         assert!(failed.expect_err("failed").contains("reading failed"));
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_step_is_overdue_until_it_ends() {
-        let progress = Progress::default();
+        let progress = ReloadProgress::default();
         let step = progress.begin("reading");
         assert!(progress.overdue().is_none());
         if let Some(begun) = Instant::now().checked_sub(OVERDUE) {

@@ -8,13 +8,13 @@ use crate::precedence::Claim;
 
 /// The requests that a plugin is for, by patterns; `*` includes requests that name nothing.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Scope {
+pub(crate) struct PluginScope {
     pub(crate) tenants: Vec<String>,
     pub(crate) routes: Vec<String>,
     pub(crate) models: Vec<String>,
 }
 
-impl Scope {
+impl PluginScope {
     pub(crate) fn all() -> Self {
         let any = || vec![ANY.to_owned()];
         Self {
@@ -94,7 +94,7 @@ mod tests {
     fn a_scope_holds_tenants_routes_and_models() {
         let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
         let holds = |tenants: &[&str], routes: &[&str], models: &[&str], key: RoutingKey<'_>| {
-            let scope = Scope {
+            let scope = PluginScope {
                 tenants: texts(tenants),
                 routes: texts(routes),
                 models: texts(models),
@@ -108,7 +108,7 @@ mod tests {
             model,
         };
         let list = key(None, "/v1/models", None);
-        assert!(Scope::all().holds(&list));
+        assert!(PluginScope::all().holds(&list));
         assert!(holds(any, &["/v1/chat/*"], any, key(None, chat, Some("m"))));
         assert!(!holds(any, &["/v1/chat/*"], any, list));
         let qwen = key(Some("acme"), chat, Some("qwen3"));

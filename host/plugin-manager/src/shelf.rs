@@ -53,7 +53,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
 
 /// A component with its signature, if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Content {
+pub(crate) struct SignedComponent {
     pub(crate) wasm: Vec<u8>,
     pub(crate) signature: Option<Vec<u8>>,
 }
@@ -72,15 +72,15 @@ pub(crate) struct Version {
 
 /// A change of a file, so that it can be taken back.
 #[derive(Debug)]
-pub(crate) struct Exchange {
-    before: Option<Content>,
+pub(crate) struct FileSwap {
+    before: Option<SignedComponent>,
     /// Version that the change has made.
     made: Option<Version>,
     /// Version that serves again.
     used: Option<Version>,
 }
 
-impl Exchange {
+impl FileSwap {
     /// True if there was no file before the change.
     pub(crate) fn is_new(&self) -> bool {
         self.before.is_none()
@@ -113,7 +113,7 @@ impl Shelf {
     }
 
     /// The present file; `None` without one.
-    pub(crate) fn present(&self) -> io::Result<Option<Content>> {
+    pub(crate) fn present(&self) -> io::Result<Option<SignedComponent>> {
         content(&self.path())
     }
 
@@ -149,7 +149,7 @@ impl Shelf {
     }
 
     /// Content of a version.
-    pub(crate) fn content_of(&self, version: &Version) -> io::Result<Content> {
+    pub(crate) fn content_of(&self, version: &Version) -> io::Result<SignedComponent> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "the version is gone");
         let content = content(&self.place_of(version))?.ok_or_else(gone)?;
         match digest_of(&content.wasm) == version.digest {
@@ -167,16 +167,16 @@ impl Shelf {
     /// version that the new file is.
     pub(crate) fn exchange(
         &self,
-        new: Option<&Content>,
+        new: Option<&SignedComponent>,
         used: Option<Version>,
-    ) -> io::Result<Exchange> {
+    ) -> io::Result<FileSwap> {
         self.make_folders()?;
         let before = self.present()?;
         let made = match &before {
             Some(before) => Some(self.keep(before)?),
             None => None,
         };
-        let exchange = Exchange { before, made, used };
+        let exchange = FileSwap { before, made, used };
         let done = match new {
             Some(new) => self.write(&self.path(), new),
             None => self.clear(&self.path()),
@@ -191,7 +191,7 @@ impl Shelf {
     }
 
     /// Take a change back.
-    pub(crate) fn undo(&self, exchange: &Exchange) -> io::Result<()> {
+    pub(crate) fn undo(&self, exchange: &FileSwap) -> io::Result<()> {
         match &exchange.before {
             Some(before) => self.write(&self.path(), before)?,
             None => self.clear(&self.path())?,
@@ -203,7 +203,7 @@ impl Shelf {
     }
 
     /// A change stays: forget the version that serves again, and the oldest ones.
-    pub(crate) fn settle(&self, exchange: &Exchange) -> io::Result<()> {
+    pub(crate) fn settle(&self, exchange: &FileSwap) -> io::Result<()> {
         if let Some(used) = &exchange.used {
             self.clear(&self.place_of(used))?;
         }
@@ -214,7 +214,7 @@ impl Shelf {
     }
 
     /// Keep a content as the newest version.
-    fn keep(&self, content: &Content) -> io::Result<Version> {
+    fn keep(&self, content: &SignedComponent) -> io::Result<Version> {
         let last = self.versions()?.first().map_or(0, |last| last.number);
         let version = Version {
             number: last + 1,
@@ -243,7 +243,7 @@ impl Shelf {
     }
 
     /// Write a file and its signature, each in one step.
-    fn write(&self, path: &Path, content: &Content) -> io::Result<()> {
+    fn write(&self, path: &Path, content: &SignedComponent) -> io::Result<()> {
         let signature = signature_of(path);
         match &content.signature {
             Some(bytes) => self.write_one(&signature, bytes)?,
@@ -301,7 +301,7 @@ fn parts(name: &str) -> Option<(u64, &str)> {
 }
 
 /// A file with its signature; `None` without one.
-fn content(path: &Path) -> io::Result<Option<Content>> {
+fn content(path: &Path) -> io::Result<Option<SignedComponent>> {
     let wasm = match mortise_files::read_beginning(path, MAX_COMPONENT_BYTES) {
         Ok(wasm) => wasm,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -317,7 +317,7 @@ fn content(path: &Path) -> io::Result<Option<Content>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    Ok(Some(Content { wasm, signature }))
+    Ok(Some(SignedComponent { wasm, signature }))
 }
 
 /// Remove a file, if there is one.
@@ -342,14 +342,14 @@ fn digest_of(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Content {
-        Content {
+    fn of(text: &str) -> SignedComponent {
+        SignedComponent {
             wasm: text.as_bytes().to_vec(),
             signature: None,
         }
     }
 
-    fn put(shelf: &Shelf, content: Option<&Content>, used: Option<Version>) {
+    fn put(shelf: &Shelf, content: Option<&SignedComponent>, used: Option<Version>) {
         let exchange = shelf.exchange(content, used).expect("exchanged");
         shelf.settle(&exchange).expect("settled");
     }
@@ -423,7 +423,7 @@ mod tests {
     fn a_change_is_taken_back_with_its_signature_and_leaves_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let shelf = Shelf::new(folder.path().to_owned(), "a.wasm");
-        let signed = Content {
+        let signed = SignedComponent {
             signature: Some(vec![7; SIGNATURE_BYTES]),
             ..of("first")
         };

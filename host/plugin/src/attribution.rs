@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::call::is_deferred;
 use crate::instance::Exports;
-use crate::pool::Pool;
+use crate::pool::InstancePool;
 use crate::{Fault, PluginError};
 
 /// Bytes of a caller's input and of a model's text up to which a plugin has no reason to take more than it may.
@@ -84,7 +84,7 @@ impl Control {
 /// Attribute a fault to the plugin without a control call: what it was given is no reason for it. Faults that are not
 /// deferred pass through.
 pub(crate) fn attribute_to_plugin<E: Exports>(
-    pool: &Arc<Pool<E>>,
+    pool: &Arc<InstancePool<E>>,
     error: PluginError,
 ) -> PluginError {
     if is_deferred(E::KIND, error.function, &error.fault) {
@@ -98,7 +98,7 @@ pub(crate) fn attribute_to_plugin<E: Exports>(
 /// plugin where there was no reason for it.
 pub(crate) fn attribute_drop<E: Exports>(
     load: Load,
-) -> impl FnOnce(&Arc<Pool<E>>, PluginError) + Send + 'static {
+) -> impl FnOnce(&Arc<InstancePool<E>>, PluginError) + Send + 'static {
     move |pool, error| match load {
         Load::Ordinary => drop(attribute_to_plugin(pool, error)),
         Load::Caller | Load::Text if is_deferred(E::KIND, error.function, &error.fault) => {
@@ -112,7 +112,7 @@ pub(crate) fn attribute_drop<E: Exports>(
 /// Attribute a fault by a control call, tell the breaker, and count and log what was found. Other faults
 /// pass through. `to_caller` is what becomes of a fault that the request caused.
 pub(crate) fn attribute<'a, E: Exports>(
-    pool: &'a Arc<Pool<E>>,
+    pool: &'a Arc<InstancePool<E>>,
     error: PluginError,
     to_caller: fn(Fault) -> Fault,
     control: impl Future<Output = Control> + Send + 'a,

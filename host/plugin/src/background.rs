@@ -7,10 +7,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 /// Work of a task.
-pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Start a task that nobody waits for.
-pub(crate) fn start(runtime: &Handle, task: Task) {
+pub(crate) fn start(runtime: &Handle, task: BackgroundTask) {
     drop(runtime.spawn(task));
 }
 

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::limits::BreakerLimits;
-use crate::stats::Counters;
+use crate::stats::PluginCounters;
 
 /// The state of one binding.
-pub(crate) struct Breaker {
+pub(crate) struct BindingBreaker {
     limits: BreakerLimits,
     state: Mutex<State>,
-    counters: Arc<Counters>,
+    counters: Arc<PluginCounters>,
 }
 
 enum State {
@@ -30,15 +30,15 @@ enum State {
 
 /// Change that the end of a call made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum BreakerChange {
     /// No call is made for this time.
     Suspended(Duration),
     /// A trial went well: calls are made again.
     Resumed,
 }
 
-impl Breaker {
-    pub(crate) fn new(limits: BreakerLimits, counters: Arc<Counters>) -> Self {
+impl BindingBreaker {
+    pub(crate) fn new(limits: BreakerLimits, counters: Arc<PluginCounters>) -> Self {
         Self {
             limits,
             state: Mutex::new(State::Closed(VecDeque::new())),
@@ -74,7 +74,7 @@ impl Breaker {
     }
 
     /// Learn how a call ended, and say whether that suspends the plugin or ends its suspension.
-    pub(crate) fn record(&self, now: Instant, failed: bool) -> Option<Turn> {
+    pub(crate) fn record(&self, now: Instant, failed: bool) -> Option<BreakerChange> {
         let mut state = self.lock();
         match &mut *state {
             State::Closed(failures) if failed && self.limits.failures > 0 => {
@@ -90,7 +90,7 @@ impl Breaker {
                     };
                     self.counters.suspensions.fetch_add(1, Relaxed);
                     self.counters.suspended.fetch_add(1, Relaxed);
-                    return Some(Turn::Suspended(pause));
+                    return Some(BreakerChange::Suspended(pause));
                 }
             }
             State::Open {
@@ -102,12 +102,12 @@ impl Breaker {
                 *pause = (*pause * 2).min(longest);
                 *until = now + *pause;
                 *trying = false;
-                return Some(Turn::Suspended(*pause));
+                return Some(BreakerChange::Suspended(*pause));
             }
             State::Open { trying: true, .. } => {
                 *state = State::Closed(VecDeque::new());
                 self.counters.suspended.fetch_sub(1, Relaxed);
-                return Some(Turn::Resumed);
+                return Some(BreakerChange::Resumed);
             }
             // Calls that began before the suspension.
             State::Closed(_) | State::Open { .. } => {}
@@ -120,7 +120,7 @@ impl Breaker {
     }
 }
 
-impl Drop for Breaker {
+impl Drop for BindingBreaker {
     fn drop(&mut self) {
         if matches!(*self.lock(), State::Open { .. }) {
             self.counters.suspended.fetch_sub(1, Relaxed);
@@ -141,16 +141,16 @@ mod tests {
     };
 
     struct Clock {
-        breaker: Breaker,
+        breaker: BindingBreaker,
         start: Instant,
-        counters: Arc<Counters>,
+        counters: Arc<PluginCounters>,
     }
 
     impl Clock {
         fn new(limits: BreakerLimits) -> Self {
-            let counters = Arc::new(Counters::new(Kind::Policy, false));
+            let counters = Arc::new(PluginCounters::new(Kind::Policy, false));
             Self {
-                breaker: Breaker::new(limits, Arc::clone(&counters)),
+                breaker: BindingBreaker::new(limits, Arc::clone(&counters)),
                 start: Instant::now(),
                 counters,
             }
@@ -160,7 +160,7 @@ mod tests {
             self.start + Duration::from_millis(ms)
         }
 
-        fn fail(&self, ms: u64) -> Option<Turn> {
+        fn fail(&self, ms: u64) -> Option<BreakerChange> {
             self.breaker.record(self.at(ms), true)
         }
 
@@ -182,13 +182,16 @@ mod tests {
         clock.fail(1400);
         assert_eq!(clock.admit(1400), Ok(()), "the first failure is too old");
         let turn = clock.fail(1450);
-        assert_eq!(turn, Some(Turn::Suspended(Duration::from_millis(100))));
+        assert_eq!(
+            turn,
+            Some(BreakerChange::Suspended(Duration::from_millis(100)))
+        );
         assert_eq!(clock.admit(1450), Err(100));
         assert_eq!((clock.suspended(), clock.admit(1549)), (1, Err(1)));
         assert_eq!(clock.admit(1550), Ok(()), "a trial");
         assert_eq!(clock.admit(1560), Err(90), "one trial at a time");
         let turn = clock.breaker.record(clock.at(1570), false);
-        assert_eq!(turn, Some(Turn::Resumed));
+        assert_eq!(turn, Some(BreakerChange::Resumed));
         assert_eq!((clock.suspended(), clock.admit(1571)), (0, Ok(())));
     }
 
@@ -202,7 +205,10 @@ mod tests {
         for pause in [200, 300, 300] {
             assert_eq!(clock.admit(now), Ok(()));
             let turn = clock.fail(now);
-            assert_eq!(turn, Some(Turn::Suspended(Duration::from_millis(pause))));
+            assert_eq!(
+                turn,
+                Some(BreakerChange::Suspended(Duration::from_millis(pause)))
+            );
             assert_eq!(clock.admit(now), Err(u128::from(pause)));
             now += pause;
         }

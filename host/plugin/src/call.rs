@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use mortise_aot::BACKTRACE_FRAMES;
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBacktrace};
 
-use crate::breaker::Turn;
+use crate::breaker::BreakerChange;
 use crate::cpu_share::{CpuShare, LONG_CALL_EPOCHS};
-use crate::state::{CallState, Grants, State, escape};
-use crate::stats::Counters;
+use crate::state::{CallState, Grants, StoreData, escape};
+use crate::stats::PluginCounters;
 use crate::{Fault, Kind, PluginError};
 
 /// Request that a call is made for; it tags the lines that the plugin logs.
@@ -56,14 +56,14 @@ const MAX_FAULT_TEXT_BYTES: usize = 1024;
 const MUTE: &str = "the plugin is built without standard error, so it cannot say why: see docs/plugins/languages.md";
 
 /// A call in progress. Dropping it unfinished counts as cancelled.
-pub(crate) struct Call {
+pub(crate) struct PluginCall {
     pub(crate) function: &'static str,
     deadline_ms: u64,
     started: Instant,
-    counters: Option<Arc<Counters>>,
+    counters: Option<Arc<PluginCounters>>,
 }
 
-impl Drop for Call {
+impl Drop for PluginCall {
     fn drop(&mut self) {
         if let Some(counters) = self.counters.take() {
             counters.cancelled(self.function);
@@ -71,7 +71,7 @@ impl Drop for Call {
     }
 }
 
-impl Call {
+impl PluginCall {
     /// Leave the call out of the counters.
     pub(crate) fn uncounted(mut self) {
         self.counters = None;
@@ -87,7 +87,7 @@ const PATIENCE: u32 = 10;
 /// processor: a busy machine ends no honest call. Wall-clock time bounds the wait.
 ///
 /// A long call sleeps between its epochs as [`CpuShare`] says; sleep does not count towards the deadline.
-pub(crate) fn interrupt_by_epochs(store: &mut Store<State>, cpu_share: Arc<CpuShare>) {
+pub(crate) fn interrupt_by_epochs(store: &mut Store<StoreData>, cpu_share: Arc<CpuShare>) {
     store.epoch_deadline_callback(move |mut context| {
         if let Some(profile) = context.data().grants.profile.clone() {
             let call = context.data().call.function;
@@ -116,11 +116,11 @@ pub(crate) fn interrupt_by_epochs(store: &mut Store<State>, cpu_share: Arc<CpuSh
 
 /// Start the clock of a call.
 pub(crate) fn begin(
-    store: &mut Store<State>,
+    store: &mut Store<StoreData>,
     function: &'static str,
     request_id: Arc<str>,
     deadline_ms: u64,
-) -> Call {
+) -> PluginCall {
     let state = store.data_mut();
     let deadline = Duration::from_millis(deadline_ms);
     state.call = CallState::new(function, request_id, deadline, deadline * PATIENCE);
@@ -129,7 +129,7 @@ pub(crate) fn begin(
     let counters = Arc::clone(&state.grants.counters);
     let started = state.call.resumes_at;
     store.set_epoch_deadline(1);
-    Call {
+    PluginCall {
         function,
         deadline_ms,
         started,
@@ -138,7 +138,7 @@ pub(crate) fn begin(
 }
 
 /// Outcome of a call.
-pub(crate) enum Ended<T> {
+pub(crate) enum CallOutcome<T> {
     /// The guest gave an answer that passed its check.
     Answered(T),
     /// The guest refused in an orderly way; the instance is fit for further calls.
@@ -179,17 +179,17 @@ pub(crate) fn is_deferred(kind: Kind, function: &str, fault: &Fault) -> bool {
 /// Stop the clock, classify the outcome, check the answer, and count. A fault that
 /// a control call settles is neither counted nor logged here.
 pub(crate) fn finish<T, U>(
-    store: &mut Store<State>,
-    call: Call,
+    store: &mut Store<StoreData>,
+    call: PluginCall,
     outcome: wasmtime::Result<Result<T, Fault>>,
-    check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
-) -> Ended<U> {
+    check: impl FnOnce(T, &mut StoreData) -> Result<U, Fault>,
+) -> CallOutcome<U> {
     let state = store.data_mut();
     let failure = match outcome {
         Ok(Ok(value)) => match check(value, state) {
             Ok(checked) => {
                 stop(state, call, None);
-                return Ended::Answered(checked);
+                return CallOutcome::Answered(checked);
             }
             Err(fault) => Failure::Unsound(fault),
         },
@@ -198,8 +198,8 @@ pub(crate) fn finish<T, U>(
     };
     let (error, broken) = failed(state, call, failure);
     match broken {
-        true => Ended::Broken(error),
-        false => Ended::Refused(error),
+        true => CallOutcome::Broken(error),
+        false => CallOutcome::Refused(error),
     }
 }
 
@@ -214,7 +214,7 @@ enum Failure {
 }
 
 /// Stop the clock of a call, and count it with its fault, if it had one.
-fn stop(state: &State, mut call: Call, fault: Option<&Fault>) {
+fn stop(state: &StoreData, mut call: PluginCall, fault: Option<&Fault>) {
     report_dropped_lines(state, call.function);
     if let Some(counters) = call.counters.take() {
         let memory = u64::try_from(state.memory.used).unwrap_or(u64::MAX);
@@ -225,7 +225,7 @@ fn stop(state: &State, mut call: Call, fault: Option<&Fault>) {
 
 /// The error of a call that failed, counted and told, and whether its instance must not be used again. One function
 /// for the calls of all types.
-fn failed(state: &mut State, call: Call, failure: Failure) -> (PluginError, bool) {
+fn failed(state: &mut StoreData, call: PluginCall, failure: Failure) -> (PluginError, bool) {
     let function = call.function;
     let (fault, broken) = match failure {
         Failure::Unsound(fault) => {
@@ -260,7 +260,7 @@ fn failed(state: &mut State, call: Call, failure: Failure) -> (PluginError, bool
 }
 
 /// Warn of log lines that the call wrote beyond its budget, at most once a second.
-fn report_dropped_lines(state: &State, function: &'static str) {
+fn report_dropped_lines(state: &StoreData, function: &'static str) {
     let dropped = state.call.log_lines_dropped;
     if let Some(lines) = state.grants.log_rate.to_report(dropped) {
         tracing::warn!(target: "mortise::plugin", plugin = state.grants.component.name(),
@@ -315,16 +315,16 @@ pub(crate) fn report(grants: &Grants, error: &PluginError, message: &'static str
 }
 
 /// Tell the operator that a plugin is suspended, or called again.
-pub(crate) fn tell_turn(grants: &Grants, turn: Turn) {
+pub(crate) fn tell_turn(grants: &Grants, turn: BreakerChange) {
     let (name, version) = (grants.component.name(), grants.component.version());
     let kind = grants.kind.as_str();
     match turn {
-        Turn::Suspended(pause) => {
+        BreakerChange::Suspended(pause) => {
             tracing::warn!(target: "mortise::plugin", plugin = name,
                 version, kind, pause_ms = pause.as_millis(),
                 "a plugin failed too often and is not called for a while");
         }
-        Turn::Resumed => tracing::info!(target: "mortise::plugin", plugin = name,
+        BreakerChange::Resumed => tracing::info!(target: "mortise::plugin", plugin = name,
             version, kind, "a plugin is called again"),
     }
 }
@@ -346,7 +346,7 @@ fn cut(mut text: String) -> String {
 }
 
 /// Fault that a trap stands for. Order matters: our own marks first, then types, then guesses.
-fn classify(error: &wasmtime::Error, state: &State, deadline_ms: u64) -> Fault {
+fn classify(error: &wasmtime::Error, state: &StoreData, deadline_ms: u64) -> Fault {
     if state.call.expired {
         return Fault::Deadline { deadline_ms };
     }
@@ -390,7 +390,7 @@ fn is_deep(error: &wasmtime::Error) -> bool {
 }
 
 /// The trap, with what the guest said last: a panic's message.
-fn explain(trap: &str, state: &State) -> String {
+fn explain(trap: &str, state: &StoreData) -> String {
     let words = state.call.last_words.as_str().trim();
     let words: Vec<&str> = words
         .lines()

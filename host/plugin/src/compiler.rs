@@ -15,7 +15,7 @@ use crate::{LoadError, compile_cost};
 const TOLD_FROM_BYTES: usize = 1 << 20;
 
 /// A component before it is compiled.
-pub(crate) struct Source<'a> {
+pub(crate) struct CompileInput<'a> {
     pub(crate) name: &'a str,
     /// Name and place, for errors.
     pub(crate) label: &'a str,
@@ -46,7 +46,7 @@ pub(crate) struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    pub(crate) fn compile(&self, source: &Source<'_>) -> Result<MachineCode, LoadError> {
+    pub(crate) fn compile(&self, source: &CompileInput<'_>) -> Result<MachineCode, LoadError> {
         if let Some(kept) = self.kept(source) {
             return Ok(kept);
         }
@@ -85,7 +85,7 @@ impl Compiler<'_> {
     }
 
     /// Code that was compiled before, if it is there and suits this machine.
-    fn kept(&self, source: &Source<'_>) -> Option<MachineCode> {
+    fn kept(&self, source: &CompileInput<'_>) -> Option<MachineCode> {
         if !source.precompiled.is_empty() {
             match deserialize(self.engine, source.precompiled) {
                 Ok(compiled) => return Some(compiled),
@@ -106,7 +106,7 @@ impl Compiler<'_> {
     }
 
     /// Code that the cache has of an engine.
-    fn cached(&self, by: &Engine, source: &Source<'_>) -> Option<MachineCode> {
+    fn cached(&self, by: &Engine, source: &CompileInput<'_>) -> Option<MachineCode> {
         let cache = self.cache?;
         let cached = cache.read(by, source.digest)?;
         let compiled = deserialize(self.engine, &cached);

@@ -11,8 +11,8 @@ use wasmtime::component::Component as Compiled;
 use wasmtime::{Engine, Module};
 
 use crate::cache::hex_digest;
-use crate::compiler::{Compiler, MachineCode, Source};
-use crate::kind::{Contract, INNER_SETTINGS, InterfaceName, PACKAGE, supported_versions};
+use crate::compiler::{CompileInput, Compiler, MachineCode};
+use crate::kind::{ContractVersion, INNER_SETTINGS, InterfaceName, PACKAGE, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
 use crate::wasm_file::{FileKind, cases, declared_version, file_kind, serves, settings_schema};
 use crate::{Kind, LoadError};
@@ -57,7 +57,7 @@ pub struct Component {
     digest: String,
     origin: String,
     kinds: Vec<Kind>,
-    contract: Contract,
+    contract: ContractVersion,
     built_against: String,
     exports: Vec<String>,
     imports: Vec<String>,
@@ -106,7 +106,7 @@ impl Component {
     }
 
     /// The version of its exports.
-    pub(crate) fn contract(&self) -> Contract {
+    pub(crate) fn contract(&self) -> ContractVersion {
         self.contract
     }
 
@@ -273,7 +273,7 @@ impl SourceBytes {
         label: &str,
         digest: &str,
     ) -> Result<MachineCode, LoadError> {
-        compiler.compile(&Source {
+        compiler.compile(&CompileInput {
             name: &self.name,
             label,
             wasm: &self.wasm,
@@ -369,7 +369,7 @@ fn interface_names(engine: &Engine, compiled: &Compiled) -> (Vec<String>, Vec<St
 /// Kinds and version that the names of a component's exports tell.
 struct Exported {
     kinds: Vec<Kind>,
-    contract: Contract,
+    contract: ContractVersion,
     built_against: String,
 }
 
@@ -377,7 +377,7 @@ impl Exported {
     fn read(label: &str, exports: &[String]) -> Result<Self, LoadError> {
         let mut kinds = Vec::new();
         let mut lifecycle = false;
-        let mut found: Option<(Contract, &str)> = None;
+        let mut found: Option<(ContractVersion, &str)> = None;
         for export in exports {
             let Some(name) = InterfaceName::parse(export).filter(InterfaceName::is_ours) else {
                 continue;

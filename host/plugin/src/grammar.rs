@@ -8,9 +8,9 @@ use wasmtime::component::ResourceAny;
 
 use crate::attribution::{self, Control, Load, attribute, attribute_drop};
 use crate::call::GuestResult;
-use crate::handle::{Handle, kind_handle};
-use crate::pool::{Lease, Pool};
-use crate::state::State;
+use crate::handle::{PluginHandle, kind_handle};
+use crate::pool::{InstancePool, Lease};
+use crate::state::StoreData;
 use crate::versions::{GrammarExports, convert};
 use crate::{CallContext, Fault, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
 
@@ -82,7 +82,7 @@ enum Role {
 
 /// Attribute a fault by doing the same with the simplest grammar there is.
 fn judge<'a>(
-    pool: &'a Arc<Pool<GrammarExports>>,
+    pool: &'a Arc<InstancePool<GrammarExports>>,
     context: &'a CallContext,
     error: PluginError,
 ) -> Pin<Box<dyn Future<Output = PluginError> + Send + 'a>> {
@@ -102,12 +102,12 @@ fn to_caller(fault: Fault) -> Fault {
 
 /// The function with a matcher of any JSON object.
 async fn simplest(
-    pool: &Arc<Pool<GrammarExports>>,
+    pool: &Arc<InstancePool<GrammarExports>>,
     context: &CallContext,
     function: &str,
 ) -> Control {
     let grammar = Grammar {
-        handle: Handle::of(pool),
+        handle: PluginHandle::of(pool),
     };
     let words = pool.grants().vocabulary.as_ref();
     let mut row = vec![0; words.map_or(0, |vocabulary| vocabulary.mask_words())];
@@ -165,8 +165,8 @@ impl Matcher {
     async fn call<T, U>(
         &self,
         function: &'static str,
-        guest: impl AsyncFnOnce(&GrammarExports, &mut Store<State>) -> GuestResult<T>,
-        check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
+        guest: impl AsyncFnOnce(&GrammarExports, &mut Store<StoreData>) -> GuestResult<T>,
+        check: impl FnOnce(T, &mut StoreData) -> Result<U, Fault>,
     ) -> Result<U, PluginError> {
         let mut lease = self.shared.lease.lock().await;
         let pool = Arc::clone(lease.pool());
@@ -300,7 +300,7 @@ impl Drop for Matcher {
 }
 
 /// Swap the row that the guest's mask was copied to with the caller's row.
-fn deliver(status: MatchStatus, state: &mut State, row: &mut Vec<u32>) -> Result<(), String> {
+fn deliver(status: MatchStatus, state: &mut StoreData, row: &mut Vec<u32>) -> Result<(), String> {
     let mask = &mut state.mask;
     let width = mask.words.len();
     let wanted = row.len();
@@ -334,7 +334,7 @@ fn allow_end_only(words: &mut [u32], vocabulary: Option<&Vocabulary>) {
 }
 
 /// Tokens that must follow are tokens, and the mask of the same state allows the first of them.
-fn check_forced(forced: &[u32], status: MatchStatus, state: &State) -> Result<(), String> {
+fn check_forced(forced: &[u32], status: MatchStatus, state: &StoreData) -> Result<(), String> {
     let count = state.grants.vocabulary.as_ref().map_or(0, |v| v.len());
     if let Some(token) = forced.iter().find(|token| **token as usize >= count) {
         return Err(format!(

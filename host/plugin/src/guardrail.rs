@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wasmtime::component::ResourceAny;
 
 use crate::attribution::{self, Control, Load, attribute, attribute_drop, attribute_to_plugin};
-use crate::handle::Handle;
+use crate::handle::PluginHandle;
 use crate::pool::Lease;
 use crate::versions::{GuardrailExports, convert};
 use crate::{
@@ -26,7 +26,7 @@ const MAX_VERDICT_MESSAGE_BYTES: usize = 1024;
 /// A guardrail with its settings.
 #[derive(Clone)]
 pub struct Guardrail {
-    handle: Handle<GuardrailExports>,
+    handle: PluginHandle<GuardrailExports>,
     traits: GuardTraits,
 }
 
@@ -41,7 +41,7 @@ impl Guardrail {
         component: &Arc<Component>,
         binding: Binding,
     ) -> Result<Self, LoadError> {
-        let handle = Handle::bind(host, component, binding).await?;
+        let handle = PluginHandle::bind(host, component, binding).await?;
         let traits = describe(&handle).await;
         let traits = traits.map_err(|source| LoadError::Prepare {
             origin: component.label(),
@@ -162,7 +162,7 @@ fn to_model(fault: Fault) -> Fault {
     attribution::model_output(fault, "a guardrail")
 }
 
-async fn describe(handle: &Handle<GuardrailExports>) -> Result<GuardTraits, PluginError> {
+async fn describe(handle: &PluginHandle<GuardrailExports>) -> Result<GuardTraits, PluginError> {
     handle
         .call(
             &CallContext::new("-"),

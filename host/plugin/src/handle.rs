@@ -6,18 +6,18 @@ use wasmtime::Store;
 
 use crate::call::GuestResult;
 use crate::instance::Exports;
-use crate::pool::{Lease, Pool};
-use crate::state::State;
+use crate::pool::{InstancePool, Lease};
+use crate::state::StoreData;
 use crate::{
     Binding, CallContext, Component, Deadlines, Fault, Limits, LoadError, PluginError, PluginHost,
 };
 
 /// A component bound to its surroundings. The public handle of each kind wraps one.
-pub(crate) struct Handle<E: Exports> {
-    pool: Arc<Pool<E>>,
+pub(crate) struct PluginHandle<E: Exports> {
+    pool: Arc<InstancePool<E>>,
 }
 
-impl<E: Exports> Clone for Handle<E> {
+impl<E: Exports> Clone for PluginHandle<E> {
     fn clone(&self) -> Self {
         Self {
             pool: Arc::clone(&self.pool),
@@ -25,13 +25,13 @@ impl<E: Exports> Clone for Handle<E> {
     }
 }
 
-impl<E: Exports> Handle<E> {
+impl<E: Exports> PluginHandle<E> {
     pub(crate) async fn bind(
         host: &PluginHost,
         component: &Arc<Component>,
         binding: Binding,
     ) -> Result<Self, LoadError> {
-        let pool = Pool::bind(host, component, binding).await?;
+        let pool = InstancePool::bind(host, component, binding).await?;
         Ok(Self { pool })
     }
 
@@ -40,13 +40,13 @@ impl<E: Exports> Handle<E> {
     }
 
     /// Another handle of the same binding.
-    pub(crate) fn of(pool: &Arc<Pool<E>>) -> Self {
+    pub(crate) fn of(pool: &Arc<InstancePool<E>>) -> Self {
         Self {
             pool: Arc::clone(pool),
         }
     }
 
-    pub(crate) fn pool(&self) -> &Arc<Pool<E>> {
+    pub(crate) fn pool(&self) -> &Arc<InstancePool<E>> {
         &self.pool
     }
 
@@ -64,8 +64,8 @@ impl<E: Exports> Handle<E> {
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
-        check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
+        guest: impl AsyncFnOnce(&E, &mut Store<StoreData>) -> GuestResult<T>,
+        check: impl FnOnce(T, &mut StoreData) -> Result<U, Fault>,
     ) -> Result<U, PluginError> {
         let opened = self.open(context, function, deadline_ms, guest, check);
         Ok(opened.await?.0)
@@ -77,8 +77,8 @@ impl<E: Exports> Handle<E> {
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
-        check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
+        guest: impl AsyncFnOnce(&E, &mut Store<StoreData>) -> GuestResult<T>,
+        check: impl FnOnce(T, &mut StoreData) -> Result<U, Fault>,
     ) -> Result<(U, Lease<E>), PluginError> {
         let mut lease = self.pool.checkout(context, function).await?;
         let value = lease.call(context, function, deadline_ms, guest, check);
@@ -92,7 +92,7 @@ macro_rules! kind_handle {
         $(#[$docs])*
         #[derive(Clone)]
         pub struct $name {
-            handle: $crate::handle::Handle<$exports>,
+            handle: $crate::handle::PluginHandle<$exports>,
         }
 
         impl $name {
@@ -106,7 +106,7 @@ macro_rules! kind_handle {
                 component: &std::sync::Arc<$crate::Component>,
                 binding: $crate::Binding,
             ) -> Result<Self, $crate::LoadError> {
-                let handle = $crate::handle::Handle::bind(host, component, binding).await?;
+                let handle = $crate::handle::PluginHandle::bind(host, component, binding).await?;
                 Ok(Self { handle })
             }
 

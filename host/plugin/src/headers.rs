@@ -65,7 +65,7 @@ impl Default for HeaderGrant {
 }
 
 /// A handle that was given to a call, and the digest of the credential that it stands for.
-pub(crate) type Handle = (String, [u8; 32]);
+pub(crate) type CredentialHandle = (String, [u8; 32]);
 
 impl HeaderGrant {
     /// All headers as they were sent.
@@ -77,7 +77,7 @@ impl HeaderGrant {
     }
 
     /// The facts with the headers that are granted, and the handles among them.
-    pub(crate) fn apply(&self, mut facts: Facts) -> (Facts, Vec<Handle>) {
+    pub(crate) fn apply(&self, mut facts: Facts) -> (Facts, Vec<CredentialHandle>) {
         let mut handles = Vec::new();
         if !self.as_sent {
             facts.headers.retain_mut(|(name, value)| {
@@ -111,7 +111,7 @@ fn is_credential(name: &str) -> bool {
 }
 
 /// The value with a handle in place of the credential. The scheme of `authorization` stays.
-fn without_credential(name: &str, value: &str, handles: &mut Vec<Handle>) -> String {
+fn without_credential(name: &str, value: &str, handles: &mut Vec<CredentialHandle>) -> String {
     let value = value.trim();
     let scheme = match name {
         "authorization" | "proxy-authorization" => value.split_once(' '),
@@ -166,7 +166,7 @@ mod tests {
     fn granted(
         patterns: &[&str],
         headers: &[(&str, &str)],
-    ) -> (Vec<(String, String)>, Vec<Handle>) {
+    ) -> (Vec<(String, String)>, Vec<CredentialHandle>) {
         let grant = HeaderGrant {
             patterns: patterns.iter().map(|&pattern| pattern.to_owned()).collect(),
             as_sent: false,

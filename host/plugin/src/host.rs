@@ -11,7 +11,7 @@ use crate::cache::CompileCache;
 use crate::compiler::{Compiler, MachineCode};
 use crate::cpu_share::CpuShare;
 use crate::prepared_memory::ImageBudget;
-use crate::stats::Registry;
+use crate::stats::CounterRegistry;
 use crate::{Component, ComponentSource, HostConfig, LoadError, PluginStats, Profile, engine};
 
 /// Loads plugins and makes their instances. Clones share everything.
@@ -25,7 +25,7 @@ struct Inner {
     /// Compiles large plugins, where that is to be done quickly.
     quick: Option<Engine>,
     cache: Option<CompileCache>,
-    stats: Registry,
+    stats: CounterRegistry,
     /// Components that are in use, by digest: reading a file again that has not changed compiles
     /// nothing.
     loaded: Mutex<HashMap<String, Weak<Component>>>,
@@ -57,7 +57,7 @@ impl PluginHost {
             engine: engine::create(&config)?,
             quick: config.quick.then(engine::quick).transpose()?,
             cache: config.cache_dir.as_deref().and_then(CompileCache::open),
-            stats: Registry::new(config.timings),
+            stats: CounterRegistry::new(config.timings),
             loaded: Mutex::default(),
             instances: Arc::new(Semaphore::new(max_instances)),
             cpu_share: CpuShare::new(),
@@ -121,7 +121,7 @@ impl PluginHost {
         &self.inner.engine
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &CounterRegistry {
         &self.inner.stats
     }
 

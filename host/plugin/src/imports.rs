@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mortise_outbound::{Request, RequestError, Response};
+use mortise_outbound::{OutboundRequest, OutboundResponse, RequestError};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 use wasmtime::StoreContextMut;
 use wasmtime::component::{LinkerInstance, WasmList, WasmStr};
@@ -17,11 +17,11 @@ use crate::limits::MAX_WITHDRAWALS;
 use crate::mask_sink;
 use crate::rate_counters::{CountersLost, Rate, Verdict, Withdrawal};
 use crate::secret::digest;
-use crate::state::State;
+use crate::state::StoreData;
 use crate::versions::wit;
 
-type Context<'a> = StoreContextMut<'a, State>;
-type Instance<'a> = LinkerInstance<'a, State>;
+type Context<'a> = StoreContextMut<'a, StoreData>;
+type Instance<'a> = LinkerInstance<'a, StoreData>;
 
 /// Link the functions of an interface of ours.
 pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Result<()> {
@@ -104,23 +104,23 @@ fn host(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
 }
 
 /// Refuse what changes with time to an instance that others are to begin with the memory of.
-fn ask_outside(state: &State, interface: &str) -> wasmtime::Result<()> {
+fn ask_outside(state: &StoreData, interface: &str) -> wasmtime::Result<()> {
     match state.is_pattern {
         true => Err(Misuse(format!("its preparation uses `{interface}`")).into()),
         false => Ok(()),
     }
 }
 
-fn described(state: &State) -> wasmtime::Result<&ModelDescription> {
+fn described(state: &StoreData) -> wasmtime::Result<&ModelDescription> {
     let described = state.grants.model.as_deref();
     described.ok_or_else(|| wasmtime::Error::msg("asked for the model, and the binding names none"))
 }
 
-fn response_template(state: &State) -> wasmtime::Result<Option<String>> {
+fn response_template(state: &StoreData) -> wasmtime::Result<Option<String>> {
     Ok(described(state)?.response_template.clone())
 }
 
-fn model(state: &State) -> wasmtime::Result<wit::model::Description> {
+fn model(state: &StoreData) -> wasmtime::Result<wit::model::Description> {
     let described = described(state)?;
     let tokens = described.control_tokens.iter();
     let control_tokens = tokens.map(|token| wit::model::ControlToken {
@@ -138,7 +138,7 @@ fn model(state: &State) -> wasmtime::Result<wit::model::Description> {
     })
 }
 
-fn vocabulary(state: &State) -> wasmtime::Result<wit::vocabulary::Table> {
+fn vocabulary(state: &StoreData) -> wasmtime::Result<wit::vocabulary::Table> {
     let Some(known) = &state.grants.vocabulary else {
         return Err(wasmtime::Error::msg(
             "asked for the vocabulary, and the binding has none",
@@ -172,7 +172,7 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                     period_ms,
                 };
                 ask_outside(context.data(), "ledger")?;
-                let State { grants, call, .. } = context.data();
+                let StoreData { grants, call, .. } = context.data();
                 let (ledger, asks) = (Arc::clone(&grants.ledger), call.takes_nothing);
                 let verdict = match asks {
                     true => ledger.peek(&bucket, cost, rate).await,
@@ -196,7 +196,7 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                     period_ms,
                 };
                 ask_outside(context.data(), "ledger")?;
-                let State { grants, call, .. } = context.data();
+                let StoreData { grants, call, .. } = context.data();
                 let (ledger, asks) = (Arc::clone(&grants.ledger), call.takes_nothing);
                 if !asks {
                     ledger.adjust(&bucket, delta, rate).await;
@@ -227,7 +227,7 @@ async fn take_all(
     });
     let withdrawals: Vec<Withdrawal> = withdrawals.collect();
     ask_outside(context.data(), "ledger")?;
-    let State { grants, call, .. } = context.data();
+    let StoreData { grants, call, .. } = context.data();
     let (ledger, takes) = (Arc::clone(&grants.ledger), !call.takes_nothing);
     let verdicts = ledger.take_all(&withdrawals, takes).await;
     let verdicts = verdicts.unwrap_or_else(|CountersLost| {
@@ -245,8 +245,8 @@ fn verdict_to_guest(verdict: Verdict) -> wit::ledger::Verdict {
     }
 }
 
-fn find_secret(state: &State, candidate: &str) -> Option<String> {
-    let State { grants, call, .. } = state;
+fn find_secret(state: &StoreData, candidate: &str) -> Option<String> {
+    let StoreData { grants, call, .. } = state;
     let mut handles = call.handles.iter();
     let digest = match handles.find(|(handle, _)| handle == candidate) {
         Some((_, digest)) => *digest,
@@ -291,10 +291,10 @@ async fn send(
 }
 
 /// A request that must be over when its call is.
-fn http_request(request: wit::outbound_http::Request, latest_end: Instant) -> Request {
+fn http_request(request: wit::outbound_http::Request, latest_end: Instant) -> OutboundRequest {
     let left = latest_end.saturating_duration_since(Instant::now());
     let wanted = request.timeout_ms.map(u64::from).map(Duration::from_millis);
-    Request {
+    OutboundRequest {
         method: request.method,
         url: request.url,
         headers: request.headers,
@@ -303,7 +303,7 @@ fn http_request(request: wit::outbound_http::Request, latest_end: Instant) -> Re
     }
 }
 
-fn http_response(response: Response) -> wit::outbound_http::Response {
+fn http_response(response: OutboundResponse) -> wit::outbound_http::Response {
     wit::outbound_http::Response {
         status: response.status,
         headers: response.headers,

@@ -9,9 +9,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use crate::kind::Contract;
-use crate::state::State;
-use crate::stats::Counters;
+use crate::kind::ContractVersion;
+use crate::state::StoreData;
+use crate::stats::PluginCounters;
 use crate::{Fault, Kind};
 
 /// Growth from which on an idle instance is kept for a shorter time.
@@ -27,26 +27,26 @@ pub(crate) trait Exports: Sized + Send + Sync + 'static {
     type Pre: Send + Sync + 'static;
     const KIND: Kind;
     /// Find the exports of this version and check their types.
-    fn find(pre: InstancePre<State>, contract: Contract) -> wasmtime::Result<Self::Pre>;
+    fn find(pre: InstancePre<StoreData>, contract: ContractVersion) -> wasmtime::Result<Self::Pre>;
     fn instantiate(
         pre: &Self::Pre,
-        store: &mut Store<State>,
+        store: &mut Store<StoreData>,
     ) -> impl Future<Output = wasmtime::Result<Self>> + Send;
     /// Call `lifecycle.prepare`.
     fn prepare(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<StoreData>,
     ) -> impl Future<Output = wasmtime::Result<Result<(), Fault>>> + Send;
 }
 
 /// A prepared instance.
 pub(crate) struct Instance<E> {
-    pub(crate) store: Store<State>,
+    pub(crate) store: Store<StoreData>,
     pub(crate) exports: E,
     pub(crate) uses: u32,
     pub(crate) prepared_bytes: usize,
     pub(crate) idle_since: Instant,
-    pub(crate) _live: Live,
+    pub(crate) _live: LiveInstance,
 }
 
 impl<E> Instance<E> {
@@ -81,13 +81,13 @@ impl<E> Instance<E> {
 }
 
 /// Counts an instance as alive and holds its place in the host.
-pub(crate) struct Live {
-    counters: Arc<Counters>,
+pub(crate) struct LiveInstance {
+    counters: Arc<PluginCounters>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Live {
-    pub(crate) fn new(counters: Arc<Counters>, place: OwnedSemaphorePermit) -> Self {
+impl LiveInstance {
+    pub(crate) fn new(counters: Arc<PluginCounters>, place: OwnedSemaphorePermit) -> Self {
         counters.live.fetch_add(1, Ordering::Relaxed);
         counters.created.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -97,7 +97,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveInstance {
     fn drop(&mut self) {
         self.counters.live.fetch_sub(1, Ordering::Relaxed);
     }

@@ -8,7 +8,7 @@ use wasmtime::component::{ComponentNamedList, Instance, LinkerInstance, Lower, W
 use wasmtime::{AsContext, Store, StoreContextMut};
 
 use crate::call::Misuse;
-use crate::state::{CallState, State};
+use crate::state::{CallState, StoreData};
 
 /// Bytes of memory that an instance hands over at a time; below what one call may hand out, whatever the kind.
 const PIECE_BYTES: u32 = 256 << 10;
@@ -17,11 +17,11 @@ const PIECE_BYTES: u32 = 256 << 10;
 const MAX_KEEPING: Duration = Duration::from_secs(10);
 
 /// Link the function that an instance hands its state over by.
-pub(crate) fn add_to_linker(linker: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
+pub(crate) fn add_to_linker(linker: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
     type Item = (u32, u64, WasmList<u8>);
     linker.func_wrap(
         TAKE,
-        |mut context: StoreContextMut<'_, State>, (item, value, bytes): Item| {
+        |mut context: StoreContextMut<'_, StoreData>, (item, value, bytes): Item| {
             // It leaves the store while the list, which borrows it, is read.
             let mut kept = context.data_mut().kept.take();
             let taken = match &mut kept {
@@ -35,7 +35,7 @@ pub(crate) fn add_to_linker(linker: &mut LinkerInstance<'_, State>) -> wasmtime:
 }
 
 /// State of a prepared instance.
-pub(crate) async fn keep(store: &mut Store<State>) -> wasmtime::Result<PreparedState> {
+pub(crate) async fn keep(store: &mut Store<StoreData>) -> wasmtime::Result<PreparedState> {
     let missing = || wasmtime::Error::msg("it has not handed over its state");
     let instance = store.data().instance.ok_or_else(missing)?;
     let state = store.data_mut();
@@ -65,7 +65,7 @@ pub(crate) async fn keep(store: &mut Store<State>) -> wasmtime::Result<PreparedS
 
 /// Call a function by which an instance hands over its state.
 async fn hand_over<P>(
-    store: &mut Store<State>,
+    store: &mut Store<StoreData>,
     instance: Instance,
     name: &str,
     with: P,

@@ -33,21 +33,25 @@ pub(crate) const INNER_SETTINGS: &str = "inner-settings";
 
 /// A version of the contract, the WIT package, that this host speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contract {
+pub(crate) enum ContractVersion {
     V0_1,
     V0_2,
     V0_3,
 }
 
-impl Contract {
-    const ALL: [Contract; 3] = [Contract::V0_1, Contract::V0_2, Contract::V0_3];
+impl ContractVersion {
+    const ALL: [ContractVersion; 3] = [
+        ContractVersion::V0_1,
+        ContractVersion::V0_2,
+        ContractVersion::V0_3,
+    ];
 
     /// Major and minor number.
     fn numbers(self) -> (u64, u64) {
         match self {
-            Contract::V0_1 => (0, 1),
-            Contract::V0_2 => (0, 2),
-            Contract::V0_3 => (0, 3),
+            ContractVersion::V0_1 => (0, 1),
+            ContractVersion::V0_2 => (0, 2),
+            ContractVersion::V0_3 => (0, 3),
         }
     }
 
@@ -188,13 +192,13 @@ impl<'a> InterfaceName<'a> {
     }
 
     /// The version of the contract that it belongs to, if this host speaks it.
-    pub(crate) fn contract(&self) -> Option<Contract> {
+    pub(crate) fn contract(&self) -> Option<ContractVersion> {
         let mut parts = self.version.split('.').map(str::parse::<u64>);
         let numbers = match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(Ok(major)), Some(Ok(minor)), Some(Ok(_)), None) => (major, minor),
             _ => return None,
         };
-        Contract::ALL
+        ContractVersion::ALL
             .into_iter()
             .find(|contract| contract.numbers() == numbers)
     }
@@ -202,7 +206,7 @@ impl<'a> InterfaceName<'a> {
 
 /// The versions that this host speaks, as told to people: `0.1.x, 0.2.x, 0.3.x`.
 pub(crate) fn supported_versions() -> String {
-    let names = Contract::ALL.map(|contract| format!("{}.x", contract.minor()));
+    let names = ContractVersion::ALL.map(|contract| format!("{}.x", contract.minor()));
     names.join(", ")
 }
 
@@ -215,11 +219,11 @@ mod tests {
         let name = InterfaceName::parse("mortise:plugin/mask-sink@0.1.7").unwrap();
         assert_eq!(name.interface, "mask-sink");
         assert!(name.is_ours());
-        assert_eq!(name.contract(), Some(Contract::V0_1));
+        assert_eq!(name.contract(), Some(ContractVersion::V0_1));
         let name = InterfaceName::parse("mortise:plugin/policy@0.2.0").unwrap();
-        assert_eq!(name.contract(), Some(Contract::V0_2));
+        assert_eq!(name.contract(), Some(ContractVersion::V0_2));
         let name = InterfaceName::parse("mortise:plugin/policy@0.3.0").unwrap();
-        assert_eq!(name.contract(), Some(Contract::V0_3));
+        assert_eq!(name.contract(), Some(ContractVersion::V0_3));
     }
 
     #[test]

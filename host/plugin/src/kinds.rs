@@ -439,7 +439,7 @@ pub struct UsageReport {
 
 /// A tool, as a model is told of it (`tool.declaration`).
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolDeclaration {
+pub struct ServerTool {
     /// Name of the tool: 1 to 64 ASCII letters, digits, `_` or `-`.
     pub name: String,
     /// Description for the model: purpose, and when to use it.

@@ -1,7 +1,7 @@
 //! Host side of the WebAssembly plugins: load, limit, call. The only crate that knows wasmtime.
 //!
 //! A [`PluginHost`] turns files into [`Component`]s. A component is bound to its surroundings as
-//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`], [`Tools`],
+//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`], [`ComponentTools`],
 //! [`Guardrail`] or [`Retriever`]. Each binding has a pool of instances, and each instance serves one call,
 //! session or matcher at a time.
 //!
@@ -90,8 +90,8 @@ pub use limits::{
 };
 pub use load_error::LoadError;
 pub use mortise_outbound::{
-    Authorities as HttpAuthorities, AuthoritiesError as HttpAuthoritiesError, Grant as HttpGrant,
-    Network, NetworkError, Origin, OriginError, Outbound,
+    AuthoritiesError as HttpAuthoritiesError, Grant as HttpGrant, Network, NetworkError, Origin,
+    OriginError, Outbound, OutboundAuthorities as HttpAuthorities,
 };
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
@@ -103,7 +103,7 @@ pub use retrieval::*;
 pub use retriever::Retriever;
 pub use secret::Secret;
 pub use stats::{Breakdown, DURATION_BUCKETS, FunctionStats, PluginStats};
-pub use tools::Tools;
+pub use tools::ComponentTools;
 pub use wasm_file::{
     CASES_SECTION, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, Sections, VERSION_SECTION,
 };

@@ -5,7 +5,7 @@ use wasmtime::component::{Linker, LinkerInstance, ResourceType};
 use wasmtime::{Engine, Module};
 
 use crate::kind::InterfaceName;
-use crate::state::State;
+use crate::state::StoreData;
 use crate::{Component, Kind, imports, keeper, wasi};
 
 /// A linker that satisfies exactly the imports of the component. They have been checked to be
@@ -16,7 +16,7 @@ pub(crate) fn linker(
     component: &Component,
     kind: Kind,
     image: Option<&Module>,
-) -> wasmtime::Result<Linker<State>> {
+) -> wasmtime::Result<Linker<StoreData>> {
     let mut linker = Linker::new(engine);
     if let Some(image) = image {
         linker.root().module(mortise_aot::IMAGE, image)?;
@@ -49,7 +49,7 @@ pub(crate) fn linker(
 /// Link an interface that another kind of the same component is granted.
 fn withhold(
     engine: &Engine,
-    instance: &mut LinkerInstance<'_, State>,
+    instance: &mut LinkerInstance<'_, StoreData>,
     import: &str,
     kind: Kind,
     items: &ComponentInstance,

@@ -4,16 +4,16 @@ use wasmtime::component::{LinkerInstance, WasmList};
 use wasmtime::{AsContext, StoreContextMut};
 
 use crate::call::Misuse;
-use crate::state::{MaskRow, State};
+use crate::state::{MaskRow, StoreData};
 
 /// Words copied at a time. Copies of 16 KB at once meet a slow path of some processors when
 /// source and destination lie a few bytes apart modulo the page size: 5 µs instead of 0.2.
 const COPY_WORDS: usize = 256;
 
-type Context<'a> = StoreContextMut<'a, State>;
+type Context<'a> = StoreContextMut<'a, StoreData>;
 type Arguments = (u32, WasmList<u32>);
 
-pub(crate) fn add_to_linker(linker: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
+pub(crate) fn add_to_linker(linker: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
     linker.func_wrap("dense", |context: Context<'_>, (slot, words): Arguments| {
         write(context, slot, &words, dense)
     })?;

@@ -6,7 +6,7 @@ use wasmtime::component::ResourceAny;
 
 use crate::answer_rules::AnswerRules;
 use crate::attribution::{self, Control, Load, attribute, attribute_drop, attribute_to_plugin};
-use crate::handle::Handle;
+use crate::handle::PluginHandle;
 use crate::pool::Lease;
 use crate::versions::{OutputParserExports, convert};
 use crate::{
@@ -23,7 +23,7 @@ const MAX_MARK_BYTES: usize = 256;
 /// An output parser, bound to a model.
 #[derive(Clone)]
 pub struct OutputParser {
-    handle: Handle<OutputParserExports>,
+    handle: PluginHandle<OutputParserExports>,
     traits: ParserTraits,
 }
 
@@ -38,7 +38,7 @@ impl OutputParser {
         component: &Arc<Component>,
         binding: Binding,
     ) -> Result<Self, LoadError> {
-        let handle = Handle::bind(host, component, binding).await?;
+        let handle = PluginHandle::bind(host, component, binding).await?;
         let traits = describe(&handle).await;
         let traits = traits.map_err(|source| LoadError::Prepare {
             origin: component.label(),
@@ -167,7 +167,7 @@ fn to_model(fault: Fault) -> Fault {
     attribution::model_output(fault, "its parser")
 }
 
-async fn describe(handle: &Handle<OutputParserExports>) -> Result<ParserTraits, PluginError> {
+async fn describe(handle: &PluginHandle<OutputParserExports>) -> Result<ParserTraits, PluginError> {
     handle
         .call(
             &CallContext::new("-"),

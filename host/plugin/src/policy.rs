@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use crate::attribution::{self, Control, attribute, attribute_to_plugin};
 use crate::handle::kind_handle;
-use crate::headers::Handle;
+use crate::headers::CredentialHandle;
 use crate::policy_headers as headers;
-use crate::state::{Grants, State, escape};
+use crate::state::{Grants, StoreData, escape};
 use crate::versions::PolicyExports;
 use crate::{CallContext, Decision, Facts, Fault, PluginError, Rewrite, UsageReport};
 
@@ -56,7 +56,7 @@ impl Policy {
         &self,
         context: &CallContext,
         facts: Facts,
-        handles: Vec<Handle>,
+        handles: Vec<CredentialHandle>,
     ) -> Result<Decision, PluginError> {
         self.handle
             .call(
@@ -118,7 +118,7 @@ impl Policy {
         &self,
         context: &CallContext,
         facts: Facts,
-        handles: Vec<Handle>,
+        handles: Vec<CredentialHandle>,
     ) -> Result<Decision, PluginError> {
         self.handle
             .call(
@@ -140,7 +140,7 @@ impl Policy {
     }
 
     /// The facts with the headers that the binding is granted, and the handles of credentials among them.
-    fn granted(&self, facts: Facts) -> (Facts, Vec<Handle>) {
+    fn granted(&self, facts: Facts) -> (Facts, Vec<CredentialHandle>) {
         let grants = self.handle.pool().grants();
         let (facts, handles) = grants.headers.apply(facts);
         let told = handles.is_empty() || grants.component.is_embedded();
@@ -208,8 +208,10 @@ fn to_caller(fault: Fault) -> Fault {
 fn with_passed_headers(mut decision: Decision, grants: &Grants) -> Decision {
     let dropped = match &mut decision {
         Decision::Abstain => Vec::new(),
-        Decision::Allow(allow) => headers::retain(&mut allow.headers, headers::Answer::Allowed),
-        Decision::Deny(deny) => headers::retain(&mut deny.headers, headers::Answer::Denied),
+        Decision::Allow(allow) => {
+            headers::retain(&mut allow.headers, headers::DecisionKind::Allowed)
+        }
+        Decision::Deny(deny) => headers::retain(&mut deny.headers, headers::DecisionKind::Denied),
     };
     if let Some(name) = dropped.first()
         && !grants.told_of_headers.swap(true, Ordering::Relaxed)
@@ -223,7 +225,7 @@ fn with_passed_headers(mut decision: Decision, grants: &Grants) -> Decision {
 }
 
 /// A decision by counters that cannot be reached is none.
-fn check_counters(state: &State) -> Result<(), Fault> {
+fn check_counters(state: &StoreData) -> Result<(), Fault> {
     match state.call.counters_lost {
         true => Err(Fault::CountersLost),
         false => Ok(()),

@@ -48,7 +48,7 @@ const CHALLENGE: &str = "www-authenticate";
 
 /// Kind of decision that headers belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum DecisionKind {
     Allowed,
     Denied,
 }
@@ -90,14 +90,14 @@ pub(crate) fn check(headers: &[(String, String)]) -> Result<(), String> {
 
 /// Leave out what is not passed on, and values that are not printable ASCII, such as a name of a caller's
 /// that a policy repeats; the names that were left out.
-pub(crate) fn retain(headers: &mut Vec<(String, String)>, answer: Answer) -> Vec<String> {
+pub(crate) fn retain(headers: &mut Vec<(String, String)>, answer: DecisionKind) -> Vec<String> {
     let dropped = headers.extract_if(.., |(name, value)| {
         !is_passed(name, answer) || !value.bytes().all(|byte| matches!(byte, b' '..=b'~'))
     });
     dropped.map(|(name, _)| name).collect()
 }
 
-fn is_passed(name: &str, answer: Answer) -> bool {
+fn is_passed(name: &str, answer: DecisionKind) -> bool {
     let name = name.to_ascii_lowercase();
     let prefixed = PASSED_PREFIXES.iter().any(|prefix| {
         name.strip_prefix(prefix)
@@ -107,7 +107,7 @@ fn is_passed(name: &str, answer: Answer) -> bool {
         .iter()
         .any(|prefix| name.starts_with(prefix))
         && name != CACHE_CONTROL;
-    let challenge = name == CHALLENGE && answer == Answer::Denied;
+    let challenge = name == CHALLENGE && answer == DecisionKind::Denied;
     (prefixed && !of_others && !RESERVED.contains(&name.as_str())) || challenge
 }
 
@@ -142,19 +142,19 @@ mod tests {
         .map(|name| header(name, "1"))
         .into();
         let mut denied = headers.clone();
-        let dropped = retain(&mut headers, Answer::Allowed);
+        let dropped = retain(&mut headers, DecisionKind::Allowed);
         let names = |headers: &[(String, String)]| -> Vec<String> {
             headers.iter().map(|(name, _)| name.clone()).collect()
         };
         let passed = ["x-ratelimit-limit-tokens", "X-Tier", "RateLimit-Policy"];
         assert_eq!(names(&headers), passed);
         assert_eq!(dropped.len(), 11);
-        retain(&mut denied, Answer::Denied);
+        retain(&mut denied, DecisionKind::Denied);
         let passed = [&passed[..], &["www-authenticate"]].concat();
         assert_eq!(names(&denied), passed);
         let mut accented = vec![header("x-tenant", "Zürich")];
         assert!(check(&accented).is_ok());
-        assert_eq!(retain(&mut accented, Answer::Allowed), ["x-tenant"]);
+        assert_eq!(retain(&mut accented, DecisionKind::Allowed), ["x-tenant"]);
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
             "x-queue-position",
             "x-request-trace",
         ];
-        for answer in [Answer::Allowed, Answer::Denied] {
+        for answer in [DecisionKind::Allowed, DecisionKind::Denied] {
             let mut headers: Vec<_> = refused.iter().map(|name| header(name, "1")).collect();
             let passed = ["x-mortise-cache-control", "x-acceleration", "x-mortised"];
             headers.extend(passed.map(|name| header(name, "no-store")));
@@ -219,7 +219,7 @@ mod tests {
         fn nothing_that_passes_breaks_a_response(name in "\\PC{0,12}", value in "\\PC{0,12}") {
             let mut headers = vec![(name, value)];
             if check(&headers).is_ok() {
-                retain(&mut headers, Answer::Denied);
+                retain(&mut headers, DecisionKind::Denied);
                 for (name, value) in headers {
                     let name = name.to_ascii_lowercase();
                     let known = ["x-", "ratelimit-", "www-authenticate"];

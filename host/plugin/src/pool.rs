@@ -13,13 +13,13 @@ use wasmtime::component::ResourceAny;
 
 use crate::background;
 use crate::binding::Binding;
-use crate::breaker::Breaker;
-use crate::call::{self, CallContext, Ended, GuestResult};
+use crate::breaker::BindingBreaker;
+use crate::call::{self, CallContext, CallOutcome, GuestResult};
 use crate::cpu_share::InUse;
 use crate::engine::EPOCH;
-use crate::instance::{Exports, Instance, Live};
+use crate::instance::{Exports, Instance, LiveInstance};
 use crate::prepared_memory::Snapshot;
-use crate::state::{Grants, State};
+use crate::state::{Grants, StoreData};
 use crate::{Component, Fault, LoadError, PluginError, PluginHost, linker};
 
 /// Handles that one instance may hold: streams, sessions, matchers.
@@ -47,7 +47,7 @@ const NEVER: u64 = u64::MAX;
 const LATELY: Duration = Duration::from_secs(60);
 
 /// The instances of a binding.
-pub(crate) struct Pool<E: Exports> {
+pub(crate) struct InstancePool<E: Exports> {
     host: PluginHost,
     grants: Arc<Grants>,
     pre: E::Pre,
@@ -64,12 +64,12 @@ pub(crate) struct Pool<E: Exports> {
     /// Milliseconds after `bound_at` at which a call last ended well, or [`NEVER`].
     answered_at: AtomicU64,
     bound_at: Instant,
-    breaker: Breaker,
+    breaker: BindingBreaker,
     /// The runtime that the pool was bound in, for work that outlives a dropped handle.
     runtime: Handle,
 }
 
-impl<E: Exports> Pool<E> {
+impl<E: Exports> InstancePool<E> {
     /// Link the component, and prepare a first instance, so that a bad setting fails here.
     pub(crate) async fn bind(
         host: &PluginHost,
@@ -85,7 +85,7 @@ impl<E: Exports> Pool<E> {
         let pre = linker.and_then(|linker| linker.instantiate_pre(component.compiled()));
         let pre = pre.map_err(unfit)?;
         let pre = E::find(pre, component.contract()).map_err(unfit)?;
-        let breaker = Breaker::new(grants.limits.breaker.clone(), Arc::clone(&grants.counters));
+        let (limits, counters) = (grants.limits.breaker.clone(), Arc::clone(&grants.counters));
         let pool = Arc::new(Self {
             host: host.clone(),
             permits: Arc::new(Semaphore::new(grants.limits.max_instances)),
@@ -98,7 +98,7 @@ impl<E: Exports> Pool<E> {
             made_in: AtomicU64::new(0),
             answered_at: AtomicU64::new(NEVER),
             bound_at: Instant::now(),
-            breaker,
+            breaker: BindingBreaker::new(limits, counters),
             runtime: Handle::current(),
         });
         let first = pool.make(NO_REQUEST.into()).await;
@@ -202,8 +202,8 @@ impl<E: Exports> Pool<E> {
     }
 
     /// A store for an instance that may hold so many handles.
-    pub(crate) fn new_store(&self, handles: usize) -> Store<State> {
-        let mut store = Store::new(self.host.engine(), State::new(Arc::clone(&self.grants)));
+    pub(crate) fn new_store(&self, handles: usize) -> Store<StoreData> {
+        let mut store = Store::new(self.host.engine(), StoreData::new(Arc::clone(&self.grants)));
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(self.grants.limits.output_bytes);
         store.set_max_component_handles(handles);
@@ -218,7 +218,7 @@ impl<E: Exports> Pool<E> {
             let instances = self.host.max_instances();
             return Err(self.refused(request_id, FUNCTION, Fault::Overloaded { instances }));
         };
-        let live = Live::new(Arc::clone(&self.grants.counters), place);
+        let live = LiveInstance::new(Arc::clone(&self.grants.counters), place);
         let begun = Instant::now();
         let mut store = self.new_store(MAX_HANDLES);
         let prepare_ms = self.grants.limits.deadlines.prepare_ms;
@@ -235,14 +235,14 @@ impl<E: Exports> Pool<E> {
             // Nothing was prepared.
             Ok(Ok(exports)) if snapshot.is_some() => {
                 call.uncounted();
-                Ended::Answered(exports)
+                CallOutcome::Answered(exports)
             }
             outcome => call::finish(&mut store, call, outcome, |exports, _| Ok(exports)),
         };
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.made_in.store(took, Ordering::Relaxed);
         match ended {
-            Ended::Answered(exports) => Ok(Instance {
+            CallOutcome::Answered(exports) => Ok(Instance {
                 prepared_bytes: store.data().memory.used,
                 store,
                 exports,
@@ -250,7 +250,7 @@ impl<E: Exports> Pool<E> {
                 idle_since: Instant::now(),
                 _live: live,
             }),
-            Ended::Refused(error) | Ended::Broken(error) => {
+            CallOutcome::Refused(error) | CallOutcome::Broken(error) => {
                 self.record(Err(&error));
                 Err(error)
             }
@@ -308,7 +308,7 @@ impl<E: Exports> Pool<E> {
     /// Make and prepare an instance.
     pub(crate) async fn instantiate(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<StoreData>,
     ) -> wasmtime::Result<Result<E, Fault>> {
         let exports = E::instantiate(&self.pre, store).await?;
         let prepared = exports.prepare(store).await?;
@@ -433,7 +433,7 @@ impl<E: Exports> Pool<E> {
 }
 
 /// Clears a flag that says that a task runs, if the task panics: else no other would ever be started.
-struct ClearOnPanic<E: Exports>(Weak<Pool<E>>, fn(&Pool<E>) -> &AtomicBool);
+struct ClearOnPanic<E: Exports>(Weak<InstancePool<E>>, fn(&InstancePool<E>) -> &AtomicBool);
 
 impl<E: Exports> Drop for ClearOnPanic<E> {
     fn drop(&mut self) {
@@ -452,14 +452,14 @@ pub(crate) struct Lease<E: Exports> {
     usable: bool,
     /// Epochs in which the guest ran during this loan.
     epochs: u64,
-    pool: Arc<Pool<E>>,
+    pool: Arc<InstancePool<E>>,
     /// `None` once the loan was passed on by [`Lease::release`].
     permit: Option<OwnedSemaphorePermit>,
     in_use: Option<InUse>,
 }
 
 impl<E: Exports> Lease<E> {
-    pub(crate) fn pool(&self) -> &Arc<Pool<E>> {
+    pub(crate) fn pool(&self) -> &Arc<InstancePool<E>> {
         &self.pool
     }
 
@@ -470,8 +470,8 @@ impl<E: Exports> Lease<E> {
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
-        check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
+        guest: impl AsyncFnOnce(&E, &mut Store<StoreData>) -> GuestResult<T>,
+        check: impl FnOnce(T, &mut StoreData) -> Result<U, Fault>,
     ) -> Result<U, PluginError> {
         let usable = std::mem::replace(&mut self.usable, false);
         let instance = self.instance.as_mut().filter(|_| usable);
@@ -504,15 +504,15 @@ impl<E: Exports> Lease<E> {
         self.epochs += instance.store.data().call.epochs;
         let ended = call::finish(&mut instance.store, call, outcome, check);
         let result = match ended {
-            Ended::Answered(value) => {
+            CallOutcome::Answered(value) => {
                 self.usable = true;
                 Ok(value)
             }
-            Ended::Refused(error) => {
+            CallOutcome::Refused(error) => {
                 self.usable = true;
                 Err(error)
             }
-            Ended::Broken(error) => Err(error),
+            CallOutcome::Broken(error) => Err(error),
         };
         self.pool.record_call(result.as_ref().map(drop));
         if !self.usable {
@@ -536,7 +536,7 @@ impl<E: Exports> Lease<E> {
     pub(crate) fn release(
         &mut self,
         resources: Vec<ResourceAny>,
-        settle: impl FnOnce(&Arc<Pool<E>>, PluginError) + Send + 'static,
+        settle: impl FnOnce(&Arc<InstancePool<E>>, PluginError) + Send + 'static,
     ) {
         if !self.usable {
             return;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::instance::Exports;
-use crate::stats::Counters;
+use crate::stats::PluginCounters;
 
 /// A prepared memory, before it is instantiated.
 pub(crate) struct Snapshot<E: Exports> {
@@ -51,12 +51,12 @@ pub(crate) struct ImageBytes {
     pub(crate) bytes: usize,
     budget: Arc<ImageBudget>,
     /// Counters that have it, once instances begin with the memory.
-    shown: OnceLock<Arc<Counters>>,
+    shown: OnceLock<Arc<PluginCounters>>,
 }
 
 impl ImageBytes {
     /// Show it in the counters of a plugin.
-    pub(crate) fn show(&self, counters: &Arc<Counters>) {
+    pub(crate) fn show(&self, counters: &Arc<PluginCounters>) {
         if self.shown.set(Arc::clone(counters)).is_ok() {
             let bytes = self.bytes as u64;
             counters.image_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn prepared_memories_have_a_budget_together() {
         let budget = Arc::new(ImageBudget::new(100));
-        let counters = Arc::new(Counters::new(Kind::Grammar, false));
+        let counters = Arc::new(PluginCounters::new(Kind::Grammar, false));
         let kept = || counters.image_bytes.load(Ordering::Relaxed);
         let one = budget.take(60);
         assert!(one.is_some() && budget.take(41).is_none());

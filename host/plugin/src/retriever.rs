@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::attribution::{self, Control, attribute};
-use crate::handle::Handle;
+use crate::handle::PluginHandle;
 use crate::limits::{MAX_CHUNK_COPIES, MAX_QUERY_BYTES, MAX_REWRITTEN_QUERIES};
 use crate::versions::{RetrieverExports, convert};
 use crate::{
@@ -20,7 +20,7 @@ const SMALLEST: &str = "a";
 /// A retriever with its settings.
 #[derive(Clone)]
 pub struct Retriever {
-    handle: Handle<RetrieverExports>,
+    handle: PluginHandle<RetrieverExports>,
     traits: RetrieverTraits,
 }
 
@@ -35,7 +35,7 @@ impl Retriever {
         component: &Arc<Component>,
         binding: Binding,
     ) -> Result<Self, LoadError> {
-        let handle = Handle::bind(host, component, binding).await?;
+        let handle = PluginHandle::bind(host, component, binding).await?;
         let traits = describe(&handle).await;
         let traits = traits.map_err(|source| LoadError::Prepare {
             origin: component.label(),
@@ -203,7 +203,7 @@ impl Retriever {
     }
 }
 
-async fn describe(handle: &Handle<RetrieverExports>) -> Result<RetrieverTraits, PluginError> {
+async fn describe(handle: &PluginHandle<RetrieverExports>) -> Result<RetrieverTraits, PluginError> {
     handle
         .call(
             &CallContext::new("-"),

@@ -16,13 +16,13 @@ use crate::compiler::data_module;
 use crate::instance::Exports;
 use crate::keeper::keep;
 use crate::linker::linker;
-use crate::pool::{NO_REQUEST, Pool};
+use crate::pool::{InstancePool, NO_REQUEST};
 use crate::prepared_memory::{ImageBytes, Snapshot};
-use crate::state::{Grants, State, escape};
+use crate::state::{Grants, StoreData, escape};
 use crate::{Component, Kind, PluginHost};
 use crate::{background, call};
 
-impl<E: Exports> Pool<E> {
+impl<E: Exports> InstancePool<E> {
     /// Have further instances begin with prepared memory, if that is possible and the first one took long.
     pub(crate) fn keep_prepared(self: &Arc<Self>) {
         let from = Duration::from_micros(self.grants().limits.keep_prepared_from_us);
@@ -66,7 +66,10 @@ impl<E: Exports> Pool<E> {
         Ok((kept?, random))
     }
 
-    async fn prepare_and_keep(&self, store: &mut Store<State>) -> Result<PreparedState, String> {
+    async fn prepare_and_keep(
+        &self,
+        store: &mut Store<StoreData>,
+    ) -> Result<PreparedState, String> {
         let told = |error: wasmtime::Error| error.root_cause().to_string();
         let prepare_ms = self.grants().limits.deadlines.prepare_ms;
         call::begin(store, "lifecycle.prepare", NO_REQUEST.into(), prepare_ms).uncounted();
@@ -101,7 +104,7 @@ fn link_anew(
     component: &Component,
     kind: Kind,
     state: PreparedState,
-) -> Result<(InstancePre<State>, ImageBytes), String> {
+) -> Result<(InstancePre<StoreData>, ImageBytes), String> {
     let budget = host.images();
     let _turn = budget.making.lock().unwrap_or_else(PoisonError::into_inner);
     let first = component.image().ok_or("it has its memory within")?;

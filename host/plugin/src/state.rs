@@ -10,10 +10,10 @@ use wasmtime::component::Instance;
 
 use crate::cpu_share::FaultHistory;
 use crate::engine::EPOCH;
-use crate::headers::Handle;
+use crate::headers::CredentialHandle;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::log_rate::LogRate;
-use crate::stats::Counters;
+use crate::stats::PluginCounters;
 use crate::{
     Component, HeaderGrant, Kind, Limits, ModelDescription, Outbound, Profile, RateCounters,
     Secret, Vocabulary,
@@ -65,7 +65,7 @@ impl<const MAX: usize> Tail<MAX> {
 pub(crate) struct Grants {
     pub(crate) component: Arc<Component>,
     pub(crate) kind: Kind,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<PluginCounters>,
     /// Faults of the plugin's own: they lower the share of all its long calls.
     pub(crate) fault_history: FaultHistory,
     /// Instances that a call lost, whoever was to blame: they lower the share of the next such loss.
@@ -97,7 +97,7 @@ pub(crate) struct Grants {
 }
 
 /// The data of a store.
-pub(crate) struct State {
+pub(crate) struct StoreData {
     pub(crate) grants: Arc<Grants>,
     pub(crate) memory: MemoryUse,
     pub(crate) call: CallState,
@@ -113,7 +113,7 @@ pub(crate) struct State {
     pub(crate) random: u64,
 }
 
-impl State {
+impl StoreData {
     pub(crate) fn new(grants: Arc<Grants>) -> Self {
         // The same for all instances of a plugin: what a guest computes must not depend on which
         // instance serves it.
@@ -281,7 +281,7 @@ pub(crate) struct CallState {
     pub(crate) takes_nothing: bool,
     /// Handles of credentials that the call was given. Those of other calls mean nothing to it, or whoever read one
     /// in a log could send it.
-    pub(crate) handles: Vec<Handle>,
+    pub(crate) handles: Vec<CredentialHandle>,
     /// A withdrawal was not decided, since the counters cannot be reached.
     pub(crate) counters_lost: bool,
     /// HTTP requests so far.

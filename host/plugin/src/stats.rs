@@ -181,7 +181,7 @@ impl Timings {
 }
 
 /// Counters of one plugin in one kind, shared by all its bindings.
-pub(crate) struct Counters {
+pub(crate) struct PluginCounters {
     functions: Vec<(&'static str, FunctionCounters)>,
     pub(crate) live: AtomicU64,
     pub(crate) created: AtomicU64,
@@ -194,7 +194,7 @@ pub(crate) struct Counters {
     breakdowns: Mutex<VecDeque<Breakdown>>,
 }
 
-impl Counters {
+impl PluginCounters {
     pub(crate) fn new(kind: Kind, timings: bool) -> Self {
         let functions = functions_of(kind).iter();
         let function = || FunctionCounters {
@@ -361,7 +361,7 @@ type Key = (String, Kind);
 
 /// All counters of a host.
 #[derive(Default)]
-pub(crate) struct Registry {
+pub(crate) struct CounterRegistry {
     plugins: Mutex<BTreeMap<Key, Entry>>,
     /// Counters keep what each call took.
     timings: bool,
@@ -370,10 +370,10 @@ pub(crate) struct Registry {
 struct Entry {
     /// The version that was bound last.
     version: String,
-    counters: Arc<Counters>,
+    counters: Arc<PluginCounters>,
 }
 
-impl Registry {
+impl CounterRegistry {
     pub(crate) fn new(timings: bool) -> Self {
         Self {
             timings,
@@ -382,12 +382,12 @@ impl Registry {
     }
 
     /// The counters of a plugin in one kind; the same ones for every binding and version of it.
-    pub(crate) fn counters(&self, plugin: &str, version: &str, kind: Kind) -> Arc<Counters> {
+    pub(crate) fn counters(&self, plugin: &str, version: &str, kind: Kind) -> Arc<PluginCounters> {
         let key = (plugin.to_owned(), kind);
         let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = plugins.entry(key).or_insert_with(|| Entry {
             version: String::new(),
-            counters: Arc::new(Counters::new(kind, self.timings)),
+            counters: Arc::new(PluginCounters::new(kind, self.timings)),
         });
         version.clone_into(&mut entry.version);
         Arc::clone(&entry.counters)
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn calls_are_sorted_into_cumulative_buckets() {
-        let counters = Counters::new(Kind::Policy, false);
+        let counters = PluginCounters::new(Kind::Policy, false);
         counters.ended("policy.authorize", Duration::from_micros(50), None);
         counters.ended(
             "policy.authorize",
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn the_latest_breakdowns_are_kept_with_the_last_one_first() {
-        let counters = Counters::new(Kind::Policy, false);
+        let counters = PluginCounters::new(Kind::Policy, false);
         for number in 0..MAX_BREAKDOWNS + 3 {
             counters.note_breakdown(&PluginError {
                 plugin: "p".into(),
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn names_beyond_the_limit_are_counted_together() {
-        let counters = Counters::new(Kind::Policy, false);
+        let counters = PluginCounters::new(Kind::Policy, false);
         for index in 0..20 {
             counters.count(&format!("name-{index}"), 2);
         }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::attribution::{self, Control, Load, attribute, attribute_to_plugin};
-use crate::handle::Handle;
+use crate::handle::PluginHandle;
 use crate::limits::MAX_TOOLS_PER_COMPONENT;
-use crate::versions::convert::Declared;
+use crate::versions::convert::DeclaredTool;
 use crate::versions::{ToolExports, convert};
 use crate::{
     Binding, CallContext, Component, Fault, JsonSchema, LoadError, PluginError, PluginHost,
-    ToolAnswer, ToolCaller, ToolDeclaration,
+    ServerTool, ToolAnswer, ToolCaller,
 };
 
 /// Longest name of a tool.
@@ -28,18 +28,18 @@ const MAX_VIOLATIONS: usize = 5;
 
 /// The tools of a component under its settings.
 #[derive(Clone)]
-pub struct Tools {
-    handle: Handle<ToolExports>,
+pub struct ComponentTools {
+    handle: PluginHandle<ToolExports>,
     offered: Arc<[Offered]>,
 }
 
 /// A tool and the schema that its arguments must follow.
 struct Offered {
-    declaration: ToolDeclaration,
+    declaration: ServerTool,
     schema: JsonSchema,
 }
 
-impl Tools {
+impl ComponentTools {
     /// Bind a component, preparing a first instance and asking for its tools. Needs a tokio runtime
     /// with time.
     ///
@@ -51,7 +51,7 @@ impl Tools {
         component: &Arc<Component>,
         binding: Binding,
     ) -> Result<Self, LoadError> {
-        let handle = Handle::bind(host, component, binding).await?;
+        let handle = PluginHandle::bind(host, component, binding).await?;
         let offered = describe(&handle).await;
         let offered = offered.map_err(|source| LoadError::Prepare {
             origin: component.label(),
@@ -69,7 +69,7 @@ impl Tools {
     }
 
     /// The tools in the order in which the plugin names them.
-    pub fn declarations(&self) -> impl Iterator<Item = &ToolDeclaration> {
+    pub fn declarations(&self) -> impl Iterator<Item = &ServerTool> {
         self.offered.iter().map(|offered| &offered.declaration)
     }
 
@@ -181,7 +181,7 @@ fn shorten(mut text: String) -> String {
     text
 }
 
-async fn describe(handle: &Handle<ToolExports>) -> Result<Vec<Offered>, PluginError> {
+async fn describe(handle: &PluginHandle<ToolExports>) -> Result<Vec<Offered>, PluginError> {
     handle
         .call(
             &CallContext::new("-"),
@@ -197,7 +197,7 @@ async fn describe(handle: &Handle<ToolExports>) -> Result<Vec<Offered>, PluginEr
 }
 
 /// Hold declarations to the contract.
-fn offered(declared: Vec<Declared>) -> Result<Vec<Offered>, String> {
+fn offered(declared: Vec<DeclaredTool>) -> Result<Vec<Offered>, String> {
     let count = declared.len();
     if !(1..=MAX_TOOLS_PER_COMPONENT).contains(&count) {
         return Err(format!(
@@ -216,8 +216,8 @@ fn offered(declared: Vec<Declared>) -> Result<Vec<Offered>, String> {
     Ok(offered)
 }
 
-fn check_declaration(declared: Declared) -> Result<Offered, String> {
-    let Declared {
+fn check_declaration(declared: DeclaredTool) -> Result<Offered, String> {
+    let DeclaredTool {
         name,
         description,
         parameters,
@@ -247,7 +247,7 @@ fn check_declaration(declared: Declared) -> Result<Offered, String> {
     let schema = JsonSchema::compile(parameters.clone())
         .map_err(|error| format!("gave the tool `{name}` a schema that is none: {error}"))?;
     Ok(Offered {
-        declaration: ToolDeclaration {
+        declaration: ServerTool {
             name,
             description,
             parameters,
@@ -260,8 +260,8 @@ fn check_declaration(declared: Declared) -> Result<Offered, String> {
 mod tests {
     use super::*;
 
-    fn declaration(name: &str, parameters: &str) -> Declared {
-        Declared {
+    fn declaration(name: &str, parameters: &str) -> DeclaredTool {
+        DeclaredTool {
             name: name.to_owned(),
             description: "does something".to_owned(),
             parameters: parameters.to_owned(),
@@ -270,7 +270,7 @@ mod tests {
 
     const OBJECT: &str = r#"{"type":"object"}"#;
 
-    fn refusal(declared: Vec<Declared>) -> String {
+    fn refusal(declared: Vec<DeclaredTool>) -> String {
         offered(declared).err().expect("a refusal")
     }
 

@@ -7,7 +7,7 @@ use wasmtime::component::{ComponentType, Lift, LinkerInstance, Lower, Resource, 
 use wasmtime::{Engine, StoreContextMut};
 
 use crate::kind::InterfaceName;
-use crate::state::State;
+use crate::state::StoreData;
 
 /// Most random bytes that are given at once.
 const MAX_RANDOM_BYTES: u64 = 64 << 10;
@@ -51,12 +51,12 @@ mod lowered {
 }
 use lowered::{Datetime, StreamError};
 
-type Context<'a> = StoreContextMut<'a, State>;
+type Context<'a> = StoreContextMut<'a, StoreData>;
 
 /// Define everything that the component imports from one tolerated interface.
 pub(crate) fn link(
     engine: &Engine,
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     items: &wasmtime::component::types::ComponentInstance,
 ) -> wasmtime::Result<()> {
@@ -86,7 +86,7 @@ fn resource_type(name: &str) -> ResourceType {
 }
 
 fn define(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {
@@ -110,7 +110,7 @@ fn define(
 
 /// A function that a sandboxed plugin has no use for: calling it traps, and says so.
 fn refuse(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {
@@ -124,7 +124,7 @@ fn refuse(
 }
 
 fn cli(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {
@@ -156,7 +156,7 @@ fn cli(
 }
 
 fn terminal(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {
@@ -173,7 +173,7 @@ fn terminal(
 }
 
 fn input(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {
@@ -195,7 +195,7 @@ fn input(
 }
 
 fn output(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {
@@ -233,7 +233,7 @@ fn output(
 }
 
 fn io(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {
@@ -263,7 +263,7 @@ fn io(
 }
 
 fn clocks(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {
@@ -287,7 +287,7 @@ fn clocks(
 }
 
 fn random(
-    linker: &mut LinkerInstance<'_, State>,
+    linker: &mut LinkerInstance<'_, StoreData>,
     name: &InterfaceName<'_>,
     function: &str,
 ) -> wasmtime::Result<()> {

@@ -18,7 +18,7 @@ const SIGNATURE_BYTES: usize = 64;
 
 /// Plugin to be pushed.
 #[derive(Debug, Clone, Default)]
-pub struct Plugin {
+pub struct PluginArtifact {
     /// The component.
     pub wasm: Vec<u8>,
     /// Ed25519 signature of the component.
@@ -53,7 +53,7 @@ pub struct Pulled {
 pub fn push(
     store: &mut impl ArtifactStore,
     reference: &Reference,
-    plugin: &Plugin,
+    plugin: &PluginArtifact,
 ) -> Result<Digest, RegistryError> {
     let size = plugin.wasm.len() as u64;
     if size > MAX_LAYER_BYTES {

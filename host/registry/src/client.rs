@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mortise_outbound::{Grant, Network, Origin, Outbound, Request, Response, is_public};
+use mortise_outbound::{
+    Grant, Network, Origin, Outbound, OutboundRequest, OutboundResponse, is_public,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
@@ -46,7 +48,7 @@ pub struct RegistryConfig {
 
 /// Client of one registry. Its calls block.
 #[derive(Debug)]
-pub struct Registry {
+pub struct RegistryClient {
     /// Host and port.
     name: String,
     base: String,
@@ -82,7 +84,7 @@ impl Call<'_> {
     }
 }
 
-impl Registry {
+impl RegistryClient {
     /// A client. Nothing is asked yet.
     ///
     /// # Errors
@@ -165,7 +167,7 @@ impl Registry {
     }
 
     /// An answer with a good status.
-    fn expect(&mut self, call: &Call<'_>) -> Result<Response, RegistryError> {
+    fn expect(&mut self, call: &Call<'_>) -> Result<OutboundResponse, RegistryError> {
         let answer = self.follow(call)?;
         match answer.status {
             200..300 => Ok(answer),
@@ -174,7 +176,7 @@ impl Registry {
     }
 
     /// Make a call, with credentials where the registry wants some, and follow where it leads.
-    fn follow(&mut self, call: &Call<'_>) -> Result<Response, RegistryError> {
+    fn follow(&mut self, call: &Call<'_>) -> Result<OutboundResponse, RegistryError> {
         let mut url = call.url.clone();
         let mut tried = false;
         let mut redirects = 0;
@@ -246,7 +248,7 @@ impl Registry {
         call: &Call<'_>,
         url: &str,
         authorization: Option<String>,
-    ) -> Result<Response, RegistryError> {
+    ) -> Result<OutboundResponse, RegistryError> {
         let origin = Origin::of_url(url)
             .map_err(|error| RegistryError::unsound(&call.what, error.to_string()))?;
         // The operator named the registry and the listed origins; others come from the registry.
@@ -283,7 +285,7 @@ impl Registry {
         if let Some(authorization) = &authorization {
             add("authorization", authorization);
         }
-        let request = Request {
+        let request = OutboundRequest {
             method: call.method.to_owned(),
             url: url.to_owned(),
             headers,
@@ -306,7 +308,7 @@ impl Registry {
     fn answer_to(
         &self,
         call: &Call<'_>,
-        answer: &Response,
+        answer: &OutboundResponse,
     ) -> Result<Option<String>, RegistryError> {
         let Some(challenge) = header(answer, "www-authenticate").and_then(Challenge::parse) else {
             return Ok(None);
@@ -389,7 +391,7 @@ impl Registry {
         }
     }
 
-    fn refusal(&self, call: &Call<'_>, answer: &Response) -> RegistryError {
+    fn refusal(&self, call: &Call<'_>, answer: &OutboundResponse) -> RegistryError {
         let what = call.what.clone();
         let registry = self.name.clone();
         let detail = detail(&answer.body);
@@ -426,7 +428,7 @@ impl Registry {
     }
 }
 
-impl Contents for Registry {
+impl Contents for RegistryClient {
     fn manifest(&mut self, reference: &Reference) -> Result<Vec<u8>, RegistryError> {
         let what = format!("the manifest of `{reference}`");
         let url = self.url_of(reference, "manifests", reference.selector());
@@ -515,7 +517,7 @@ impl Contents for Registry {
     }
 }
 
-fn header<'a>(answer: &'a Response, wanted: &str) -> Option<&'a str> {
+fn header<'a>(answer: &'a OutboundResponse, wanted: &str) -> Option<&'a str> {
     let mut headers = answer.headers.iter();
     let found = headers.find(|(name, _)| name == wanted);
     found.map(|(_, value)| value.as_str())

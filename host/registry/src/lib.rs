@@ -17,8 +17,8 @@ mod manifest;
 mod reference;
 mod store;
 
-pub use artifact::{Plugin, Pulled, describe, pull, push};
-pub use client::{Registry, RegistryConfig};
+pub use artifact::{PluginArtifact, Pulled, describe, pull, push};
+pub use client::{RegistryClient, RegistryConfig};
 pub use cosign::{CosignSignature, cosign_payload, cosign_signatures, push_cosign_signature};
 pub use digest::Digest;
 pub use error::RegistryError;

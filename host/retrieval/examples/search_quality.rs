@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, Write as _};
 
-use mortise_retrieval::{Attributes, Chunk, Document, Index, Query, Weights};
+use mortise_retrieval::{Attributes, Chunk, Document, Index, PassageQuery, Weights};
 use serde_json::{Value, json};
 
 const BEST: usize = 10;
@@ -43,7 +43,7 @@ fn main() {
     for line in lines {
         let (text, vector) = parsed(&line);
         let best = |meaning, words| -> Vec<u32> {
-            let query = Query {
+            let query = PassageQuery {
                 text: &text,
                 vector: &vector,
                 weights: Weights { meaning, words },

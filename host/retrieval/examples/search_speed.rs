@@ -11,7 +11,9 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_retrieval::{Chunk, Document, Filter, Index, Query, Weights, attributes_of};
+use mortise_retrieval::{
+    AttributeFilter, Chunk, Document, Index, PassageQuery, Weights, attributes_of,
+};
 use serde_json::json;
 
 const DIMENSIONS: usize = 384;
@@ -131,8 +133,8 @@ fn main() {
     let mut random = Random(88_172_645_463_325_252);
     let centres: Vec<Vec<f32>> = (0..CENTRES).map(|_| random.vector(None)).collect();
     let mut index = index(&mut random, &centres, documents);
-    let filter =
-        Filter::of(&json!({"type": "eq", "key": "half", "value": 1}), "filters").expect("a filter");
+    let filter = AttributeFilter::of(&json!({"type": "eq", "key": "half", "value": 1}), "filters")
+        .expect("a filter");
     let queries: Vec<(String, Vec<f32>)> = (0..queries)
         .map(|_| {
             let around = centre(&mut random, &centres);
@@ -149,7 +151,7 @@ fn main() {
         let mut times: Vec<Duration> = queries
             .iter()
             .map(|(text, vector)| {
-                let query = Query {
+                let query = PassageQuery {
                     text,
                     vector,
                     weights: Weights { meaning, words },

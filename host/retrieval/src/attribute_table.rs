@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::filter::{Attribute, Attributes, Filter};
+use crate::filter::{Attribute, AttributeFilter, Attributes};
 
 /// Distinct values beyond those in use, before numbers are given anew.
 const STALE: usize = 1024;
@@ -44,7 +44,7 @@ impl Values {
 }
 
 /// An attribute: the numbers of its name and of its value.
-pub(crate) type Entry = (u32, u32);
+pub(crate) type AttributeEntry = (u32, u32);
 
 /// Attributes of each document, as numbers of names and values.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ pub(crate) struct AttributeTable {
     distinct: usize,
     value_bytes: usize,
     /// Attributes of all documents, those of one document after those of the other.
-    entries: Vec<Entry>,
+    entries: Vec<AttributeEntry>,
     /// End of each document's attributes in `entries`.
     ends: Vec<u32>,
 }
@@ -95,11 +95,11 @@ impl AttributeTable {
 
     /// Approximate size of the table in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.value_bytes + self.entries.len() * size_of::<Entry>() + self.ends.len() * 4
+        self.value_bytes + self.entries.len() * size_of::<AttributeEntry>() + self.ends.len() * 4
     }
 
     /// Documents that a filter admits: one truth value a document.
-    pub(crate) fn admitted(&self, filter: &Filter) -> impl Iterator<Item = bool> {
+    pub(crate) fn admitted(&self, filter: &AttributeFilter) -> impl Iterator<Item = bool> {
         let test = filter.test(&|name: &str| {
             let number = *self.names.get(name)?;
             Some((number, self.values.get(number as usize)?.values.as_slice()))
@@ -112,7 +112,7 @@ impl AttributeTable {
         })
     }
 
-    fn numbers(&mut self, attributes: &Attributes) -> Vec<Entry> {
+    fn numbers(&mut self, attributes: &Attributes) -> Vec<AttributeEntry> {
         let mut entries = Vec::with_capacity(attributes.len());
         for (name, value) in attributes {
             let number = match self.names.get(name) {
@@ -211,7 +211,7 @@ mod tests {
                     }
                 }
             }
-            let filter = Filter::of(&filter, "filters").expect("a filter");
+            let filter = AttributeFilter::of(&filter, "filters").expect("a filter");
             let found: Vec<bool> = table.admitted(&filter).collect();
             let expected: Vec<bool> = documents.iter().map(|one| filter.admits(one)).collect();
             prop_assert_eq!(found, expected);

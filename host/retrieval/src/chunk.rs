@@ -12,7 +12,7 @@ pub struct Chunking {
 }
 
 /// Place of a chunk in the text, in bytes.
-pub type Span = Range<usize>;
+pub type ChunkSpan = Range<usize>;
 
 /// Longest part that is counted at once, in bytes. A longer word is cut.
 const PART_BYTES: usize = 256;
@@ -29,7 +29,11 @@ struct Part {
 }
 
 /// Divide a text of less than 4 GiB. `count` tells the tokens of a piece of it.
-pub fn chunks(text: &str, chunking: Chunking, mut count: impl FnMut(&str) -> usize) -> Vec<Span> {
+pub fn chunks(
+    text: &str,
+    chunking: Chunking,
+    mut count: impl FnMut(&str) -> usize,
+) -> Vec<ChunkSpan> {
     let mut parts = parts(text);
     let mut end = text.len();
     for part in parts.iter_mut().rev() {
@@ -162,13 +166,13 @@ fn is_heading(text: &str) -> bool {
 }
 
 /// The part of a text without white space around it; `None` if there is nothing else.
-pub fn without_blanks(text: &str) -> Option<Span> {
+pub fn without_blanks(text: &str) -> Option<ChunkSpan> {
     let span = trimmed(text, 0..text.len());
     (!span.is_empty()).then_some(span)
 }
 
 /// A span without white space around it.
-fn trimmed(text: &str, span: Span) -> Span {
+fn trimmed(text: &str, span: ChunkSpan) -> ChunkSpan {
     let piece = text.get(span.clone()).unwrap_or_default();
     let start = span.start + (piece.len() - piece.trim_start().len());
     start..start + piece.trim().len()

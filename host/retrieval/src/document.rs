@@ -82,7 +82,7 @@ pub fn text_of(name: &str, bytes: Vec<u8>) -> Result<(String, Format), DocumentE
 ///
 /// # Errors
 /// When there is none, or it is too long.
-pub fn text_of_pages(pages: &[String]) -> Result<(String, Pages), DocumentError> {
+pub fn text_of_pages(pages: &[String]) -> Result<(String, DocumentPages), DocumentError> {
     let between = PAGE_BREAK.len() * pages.len();
     let bytes = pages.iter().map(String::len).sum::<usize>() + between;
     fits(bytes)?;
@@ -97,7 +97,7 @@ pub fn text_of_pages(pages: &[String]) -> Result<(String, Pages), DocumentError>
     }
     clean(&text)?;
     filled(&text)?;
-    Ok((text, Pages(begins)))
+    Ok((text, DocumentPages(begins)))
 }
 
 /// Line ends between two pages: those between two paragraphs.
@@ -105,9 +105,9 @@ const PAGE_BREAK: &str = "\n\n";
 
 /// Places of pages in a text. None of a document that has no pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pages(Vec<usize>);
+pub struct DocumentPages(Vec<usize>);
 
-impl Pages {
+impl DocumentPages {
     /// The page of a byte, from 1.
     pub fn at(&self, byte: usize) -> Option<u16> {
         let begun = self.0.partition_point(|begin| *begin <= byte);
@@ -328,7 +328,7 @@ mod tests {
             (page("one"), page("two"), page("lines")),
             (Some(2), Some(4), Some(4))
         );
-        assert_eq!(Pages::default().at(7), None);
+        assert_eq!(DocumentPages::default().at(7), None);
         assert_eq!(text_of_pages(&[]), Err(DocumentError::Empty));
         assert_eq!(text_of_pages(&[" ".to_owned()]), Err(DocumentError::Empty));
         assert_eq!(

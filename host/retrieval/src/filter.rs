@@ -94,18 +94,18 @@ pub(crate) enum Comparison {
 
 /// Condition on the attributes of a document.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Filter(pub(crate) Part);
+pub struct AttributeFilter(pub(crate) FilterPart);
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum FilterPart {
     Compare(String, Comparison, Attribute),
     /// The attribute is one of these, or none of them.
     Among(String, Vec<Attribute>, bool),
-    All(Vec<Part>),
-    Any(Vec<Part>),
+    All(Vec<FilterPart>),
+    Any(Vec<FilterPart>),
 }
 
-impl Filter {
+impl AttributeFilter {
     /// The filter of an object, as OpenAI's vector stores have them: `{"type": "eq", "key": …, "value": …}`, or
     /// `{"type": "and", "filters": […]}`.
     ///
@@ -129,7 +129,12 @@ impl Filter {
     }
 }
 
-fn part(value: &Value, path: &str, depth: usize, parts: &mut usize) -> Result<Part, FilterError> {
+fn part(
+    value: &Value,
+    path: &str,
+    depth: usize,
+    parts: &mut usize,
+) -> Result<FilterPart, FilterError> {
     *parts += 1;
     if *parts > MAX_FILTER_PARTS {
         let message = format!("is one of more than {MAX_FILTER_PARTS} parts");
@@ -161,16 +166,20 @@ fn part(value: &Value, path: &str, depth: usize, parts: &mut usize) -> Result<Pa
         }
         let inner = list.iter().enumerate();
         let inner = inner.map(|(at, one)| part(one, &format!("{path}[{at}]"), depth - 1, parts));
-        let inner = inner.collect::<Result<Vec<Part>, FilterError>>()?;
+        let inner = inner.collect::<Result<Vec<FilterPart>, FilterError>>()?;
         return Ok(match kind {
-            "and" => Part::All(inner),
-            _ => Part::Any(inner),
+            "and" => FilterPart::All(inner),
+            _ => FilterPart::Any(inner),
         });
     }
     comparison(object, kind, path)
 }
 
-fn comparison(object: &Map<String, Value>, kind: &str, path: &str) -> Result<Part, FilterError> {
+fn comparison(
+    object: &Map<String, Value>,
+    kind: &str,
+    path: &str,
+) -> Result<FilterPart, FilterError> {
     let Some(Value::String(key)) = object.get("key") else {
         return Err(wrong(
             &format!("{path}.key"),
@@ -196,7 +205,7 @@ fn comparison(object: &Map<String, Value>, kind: &str, path: &str) -> Result<Par
             }
             let values = list.iter().map(|value| attribute(value, &of_value));
             let values = values.collect::<Result<Vec<Attribute>, FilterError>>()?;
-            return Ok(Part::Among(key.clone(), values, kind == "in"));
+            return Ok(FilterPart::Among(key.clone(), values, kind == "in"));
         }
         _ => {
             let message =
@@ -212,10 +221,10 @@ fn comparison(object: &Map<String, Value>, kind: &str, path: &str) -> Result<Par
             "must be a number, since it is compared by size",
         ));
     }
-    Ok(Part::Compare(key.clone(), comparison, value))
+    Ok(FilterPart::Compare(key.clone(), comparison, value))
 }
 
-impl Part {
+impl FilterPart {
     #[cfg(test)]
     fn admits(&self, attributes: &Attributes) -> bool {
         match self {
@@ -340,7 +349,7 @@ mod tests {
             (group("or", &[yes.clone(), no.clone()]), true),
             (group("and", &[]), true),
         ] {
-            let parsed = Filter::of(&filter, "filters").expect("a filter");
+            let parsed = AttributeFilter::of(&filter, "filters").expect("a filter");
             assert_eq!(parsed.admits(&attributes()), expected, "{filter}");
         }
     }
@@ -383,12 +392,14 @@ mod tests {
             (many, "filters.filters[63]"),
         ] {
             assert_eq!(
-                Filter::of(&filter, "filters").expect_err("wrong").path,
+                AttributeFilter::of(&filter, "filters")
+                    .expect_err("wrong")
+                    .path,
                 path
             );
         }
         assert!(
-            Filter::of(&deep, "filters")
+            AttributeFilter::of(&deep, "filters")
                 .expect_err("deep")
                 .message
                 .contains("deep")

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::filter::{Attribute, Attributes, Comparison, Filter, Part};
+use crate::filter::{Attribute, AttributeFilter, Attributes, Comparison, FilterPart};
 
-impl Filter {
+impl AttributeFilter {
     /// The predicate that is true of [`attributes_json`] where the filter admits the attributes.
     pub fn json_path(&self) -> String {
         predicate(&self.0)
@@ -33,11 +33,11 @@ fn quoted(text: &str) -> String {
     Value::from(escaped(text)).to_string()
 }
 
-fn predicate(part: &Part) -> String {
+fn predicate(part: &FilterPart) -> String {
     match part {
-        Part::All(parts) => joined(parts.iter().map(predicate), " && ", "1 == 1"),
-        Part::Any(parts) => joined(parts.iter().map(predicate), " || ", "1 == 0"),
-        Part::Among(key, values, among) => {
+        FilterPart::All(parts) => joined(parts.iter().map(predicate), " && ", "1 == 1"),
+        FilterPart::Any(parts) => joined(parts.iter().map(predicate), " || ", "1 == 0"),
+        FilterPart::Among(key, values, among) => {
             let equal = values
                 .iter()
                 .map(|value| compare(key, Comparison::Equal, value));
@@ -47,10 +47,10 @@ fn predicate(part: &Part) -> String {
                 false => not(&equal),
             }
         }
-        Part::Compare(key, Comparison::Different, value) => {
+        FilterPart::Compare(key, Comparison::Different, value) => {
             not(&compare(key, Comparison::Equal, value))
         }
-        Part::Compare(key, comparison, value) => compare(key, *comparison, value),
+        FilterPart::Compare(key, comparison, value) => compare(key, *comparison, value),
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
             {"type": "ne", "key": "n", "value": -1.5},
             {"type": "in", "key": "f", "value": []},
         ]});
-        let filter = Filter::of(&filter, "filters").expect("a filter");
+        let filter = AttributeFilter::of(&filter, "filters").expect("a filter");
         assert_eq!(
             filter.json_path(),
             r#"($."a\"b" == "c\\\u00010\u00011") && (!($."n" == -1.5) || (($."n" == -1.5) is unknown)) && (1 == 0)"#

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::attribute_table::AttributeTable;
-use crate::filter::{Attributes, Filter};
+use crate::filter::{AttributeFilter, Attributes};
 use crate::lexical::Lexical;
 use crate::stored::Chunk;
 use crate::vectors::Vectors;
@@ -21,7 +21,7 @@ pub struct Document {
 
 /// Place of a chunk: its document's, and its number there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ChunkPlace {
     pub(crate) document: u32,
     pub(crate) chunk: u32,
 }
@@ -33,7 +33,7 @@ pub struct Index {
     attributes: AttributeTable,
     /// For each document, the row behind its last.
     ends: Vec<u32>,
-    pub(crate) rows: Vec<Place>,
+    pub(crate) rows: Vec<ChunkPlace>,
     pub(crate) vectors: Vectors,
     pub(crate) lexical: Lexical,
 }
@@ -68,7 +68,7 @@ impl Index {
 
     /// About as many bytes as it takes.
     pub fn bytes(&self) -> usize {
-        let rows = self.rows.len() * size_of::<Place>();
+        let rows = self.rows.len() * size_of::<ChunkPlace>();
         let documents = self.documents.len() * 512 + self.attributes.bytes();
         self.vectors.bytes() + self.lexical.bytes() + rows + documents
     }
@@ -81,7 +81,7 @@ impl Index {
         for (number, chunk) in (0u32..).zip(chunks) {
             if self.vectors.push(&chunk.vector) {
                 self.lexical.push(&chunk.text);
-                self.rows.push(Place {
+                self.rows.push(ChunkPlace {
                     document: place,
                     chunk: number,
                 });
@@ -145,7 +145,7 @@ impl Index {
     }
 
     /// Rows of the documents that a filter admits, as ranges in order.
-    pub(crate) fn admitted(&self, filter: Option<&Filter>) -> Vec<Range<usize>> {
+    pub(crate) fn admitted(&self, filter: Option<&AttributeFilter>) -> Vec<Range<usize>> {
         let Some(filter) = filter else {
             return std::iter::once(0..self.rows.len()).collect();
         };

@@ -32,12 +32,12 @@ pub fn wanted(query: &str) -> BTreeMap<String, f32> {
 
 /// Sizes of all rows together, by which words count more or less.
 #[derive(Debug, Clone, Copy)]
-pub struct Totals {
+pub struct LexicalTotals {
     rows: f32,
     mean: f32,
 }
 
-impl Totals {
+impl LexicalTotals {
     /// Totals of so many rows with so many words in all.
     pub fn new(rows: usize, words: u64) -> Self {
         let rows = rows as f32;
@@ -114,7 +114,7 @@ impl Lexical {
         most: usize,
         ranges: &[Range<usize>],
     ) -> Vec<(u32, f32)> {
-        let totals = Totals::new(self.lengths.len(), self.total);
+        let totals = LexicalTotals::new(self.lengths.len(), self.total);
         let mut scores = vec![0.0f32; self.lengths.len()];
         for (term, times) in wanted(query) {
             let Some(found) = self.postings.get(term.as_str()) else {

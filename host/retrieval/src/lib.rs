@@ -19,13 +19,13 @@ mod stored;
 mod terms;
 mod vectors;
 
-pub use chunk::{Chunking, Span, chunks, without_blanks};
-pub use document::{DocumentError, Format, Pages, is_pdf, text_of, text_of_pages};
-pub use filter::{Attribute, Attributes, Filter, FilterError, attributes_of};
+pub use chunk::{ChunkSpan, Chunking, chunks, without_blanks};
+pub use document::{DocumentError, DocumentPages, Format, is_pdf, text_of, text_of_pages};
+pub use filter::{Attribute, AttributeFilter, Attributes, FilterError, attributes_of};
 pub use filter_path::attributes_json;
 pub use index::{Document, Index};
-pub use lexical::{Totals, counted, wanted};
+pub use lexical::{LexicalTotals, counted, wanted};
 pub use ranked::best;
-pub use search::{Hit, Query, Weights};
+pub use search::{Hit, PassageQuery, Weights};
 pub use stored::Chunk;
 pub use vectors::dot;

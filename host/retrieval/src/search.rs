@@ -1,6 +1,6 @@
 //! The search: by meaning, by words, or both.
 
-use crate::filter::Filter;
+use crate::filter::AttributeFilter;
 use crate::fusion::{diverse, fuse};
 use crate::index::{Document, Index};
 use crate::limits::MAX_RESULTS;
@@ -25,7 +25,7 @@ impl Default for Weights {
 
 /// A search.
 #[derive(Debug, Clone)]
-pub struct Query<'a> {
+pub struct PassageQuery<'a> {
     /// Text whose words are looked for.
     pub text: &'a str,
     /// Its vector, of length 1; empty if meaning has no share.
@@ -35,7 +35,7 @@ pub struct Query<'a> {
     /// Results at most, up to [`MAX_RESULTS`].
     pub most: usize,
     /// Documents that are meant; all without one.
-    pub filter: Option<&'a Filter>,
+    pub filter: Option<&'a AttributeFilter>,
     /// Least similarity of a result's meaning to the query's.
     pub least_similarity: Option<f32>,
     /// Share of the score against that of being different from better results; `None` minds the scores only.
@@ -62,7 +62,7 @@ const LEAST_DEPTH: usize = 100;
 /// chunks of one document that all have a rare word.
 const FUSED: usize = 1000;
 
-impl Query<'_> {
+impl PassageQuery<'_> {
     /// Results at most.
     fn most(&self) -> usize {
         self.most.min(MAX_RESULTS)
@@ -128,7 +128,7 @@ impl Query<'_> {
 
 impl Index {
     /// Chunks that a query finds, best first.
-    pub fn search(&self, query: &Query<'_>) -> Vec<Hit<'_>> {
+    pub fn search(&self, query: &PassageQuery<'_>) -> Vec<Hit<'_>> {
         let admitted = self.admitted(query.filter);
         let near = query.near();
         let near = near.map(|depth| self.vectors.search(query.vector, depth, &admitted));

@@ -12,10 +12,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mortise_retrieval::{Chunk, Document, Filter, Weights, attributes_of};
-use mortise_search::{DatabaseIndex, Lookup, SearchIndex, State, chunk_id};
+use mortise_retrieval::{AttributeFilter, Chunk, Document, Weights, attributes_of};
+use mortise_search::{DatabaseIndex, IndexState, Lookup, SearchIndex, chunk_id};
 use mortise_store::{
-    Change, Item, Key, Kind, PostgresConfig, PostgresStore, Record, Store, TracedStore,
+    Change, Item, Key, PostgresConfig, PostgresStore, Record, RecordKind, Store, TracedStore,
 };
 use serde_json::{Value, json};
 use tokio_postgres::{Client, NoTls};
@@ -83,7 +83,7 @@ impl Random {
     }
 }
 
-fn read(record: &Record) -> Option<(Document, State)> {
+fn read(record: &Record) -> Option<(Document, IndexState)> {
     let attributes: Value = serde_json::from_slice(&record.body).ok()?;
     let (_, id) = record.key.id.split_once('/')?;
     let document = Document {
@@ -91,7 +91,7 @@ fn read(record: &Record) -> Option<(Document, State)> {
         name: id.to_owned(),
         attributes: attributes_of(attributes.as_object()?, "attributes").ok()?,
     };
-    Some((document, State::Complete))
+    Some((document, IndexState::Complete))
 }
 
 /// Store the documents and make their index, if they are not there.
@@ -104,7 +104,7 @@ async fn fill(
 ) {
     for number in 0..documents {
         let id = format!("{}/file-{number}", space.id);
-        let key = Key::new(&space.owner, Kind::VectorStoreFile, id);
+        let key = Key::new(&space.owner, RecordKind::VectorStoreFile, id);
         let items: Vec<Item> = (0..ROWS / documents)
             .map(|at| {
                 let chunk = Chunk {
@@ -197,7 +197,7 @@ async fn main() {
     tokio::spawn(connection);
     let mut random = Random(88_172_645_463_325_252);
     let centres: Vec<Vec<f32>> = (0..CENTRES).map(|_| random.vector(None)).collect();
-    let space = Key::new(&Arc::from("tenant"), Kind::VectorStore, "vs");
+    let space = Key::new(&Arc::from("tenant"), RecordKind::VectorStore, "vs");
     fill(&*store, &index, &space, (documents, &centres), &mut random).await;
     for statement in DIRECT.split(';').filter(|sql| !sql.trim().is_empty()) {
         client.batch_execute(statement).await.expect("made");
@@ -218,7 +218,7 @@ async fn measure(
     random: &mut Random,
 ) -> Vec<String> {
     let filter = json!({"type": "eq", "key": "half", "value": 1});
-    let filter = Filter::of(&filter, "filters").expect("a filter");
+    let filter = AttributeFilter::of(&filter, "filters").expect("a filter");
     let mut times = [const { Vec::new() }; 4];
     let mut statements_asked = Vec::new();
     for at in 0..queries + UNCOUNTED {

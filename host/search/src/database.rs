@@ -4,20 +4,24 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_retrieval::{Chunk, Document, Filter, Totals, attributes_json, best, dot, wanted};
+use mortise_retrieval::{
+    AttributeFilter, Chunk, Document, LexicalTotals, attributes_json, best, dot, wanted,
+};
 use mortise_store::{
-    BoxFuture, Indexed, Item, Key, Occurrence, Passage, Passages, Place, Record, Scope, Store,
-    StoreError,
+    Indexed, Item, Key, Occurrence, PassagePlace, PassageRow, PassageScope, Passages, Record,
+    Store, StoreError, StoreFuture,
 };
 use tokio::sync::Mutex as Turn;
 
 use crate::chunks::{chunk_id, chunks};
-use crate::index::{Changed, Found, Lookup, ReadRecord, SearchIndex, State, revision};
+use crate::index::{
+    DocumentChange, IndexHit, IndexState, Lookup, ReadRecord, SearchIndex, revision,
+};
 use crate::limits::{MAX_KNOWN_SPACES, WORDS_TOGETHER};
 use crate::postings::{decode, stored, words};
 
 /// A ranking of places.
-type Ranked = Vec<(Place, f32)>;
+type Ranked = Vec<(PassagePlace, f32)>;
 
 /// The mark of a space with which its index was complete. Who completes it has others wait.
 type Completed = Arc<Turn<Option<Option<Vec<u8>>>>>;
@@ -76,10 +80,10 @@ impl DatabaseIndex {
         let Some((document, state)) = (self.read)(&record) else {
             return Ok(());
         };
-        if state == State::UnderWay {
+        if state == IndexState::UnderWay {
             return Ok(());
         }
-        if state == State::Complete && !self.passages.has(number).await? {
+        if state == IndexState::Complete && !self.passages.has(number).await? {
             let chunks = match chunks(&*self.store, &record.key).await {
                 // It was removed meanwhile.
                 Err(StoreError::NotFound) => return Ok(()),
@@ -95,7 +99,7 @@ impl DatabaseIndex {
     }
 
     /// The ranking by meaning.
-    async fn near(&self, scope: &Scope, lookup: &Lookup) -> Result<Ranked, StoreError> {
+    async fn near(&self, scope: &PassageScope, lookup: &Lookup) -> Result<Ranked, StoreError> {
         let Some((_, ranked)) = lookup.query().near() else {
             return Ok(Ranked::new());
         };
@@ -105,7 +109,7 @@ impl DatabaseIndex {
     }
 
     /// The ranking by words.
-    async fn alike(&self, scope: &Scope, lookup: &Lookup) -> Result<Ranked, StoreError> {
+    async fn alike(&self, scope: &PassageScope, lookup: &Lookup) -> Result<Ranked, StoreError> {
         let Some(most) = lookup.query().alike() else {
             return Ok(Ranked::new());
         };
@@ -128,12 +132,12 @@ impl DatabaseIndex {
         best.await.map_err(broken_off)
     }
 
-    async fn found(&self, space: &Key, lookup: &Lookup) -> Result<Vec<Found>, StoreError> {
+    async fn found(&self, space: &Key, lookup: &Lookup) -> Result<Vec<IndexHit>, StoreError> {
         self.complete(space).await?;
-        let scope = Scope {
+        let scope = PassageScope {
             space: space.clone(),
             dimensions: lookup.vector.len(),
-            filter: lookup.filter.as_ref().map(Filter::json_path),
+            filter: lookup.filter.as_ref().map(AttributeFilter::json_path),
         };
         let (near, alike) =
             tokio::try_join!(self.near(&scope, lookup), self.alike(&scope, lookup))?;
@@ -141,7 +145,8 @@ impl DatabaseIndex {
         let rows = Rows::of([&near, &alike]);
         let mut merged = query.merge(&rows.ranked(&near), &rows.ranked(&alike));
         merged.truncate(query.compared());
-        let places: Vec<Place> = merged.iter().filter_map(|(row, _)| rows.at(*row)).collect();
+        let places: Vec<PassagePlace> =
+            merged.iter().filter_map(|(row, _)| rows.at(*row)).collect();
         let contents = self.passages.contents(places, chunk_id).await?;
         let contents: HashMap<u32, (Document, Chunk)> = contents
             .into_iter()
@@ -161,7 +166,7 @@ impl DatabaseIndex {
         let chosen = query.choose(merged, similarity, between);
         let found = chosen.into_iter().filter_map(|(row, score)| {
             let (document, chunk) = contents.get(&row)?.clone();
-            Some(Found {
+            Some(IndexHit {
                 similarity: similarity(row),
                 document,
                 chunk,
@@ -178,14 +183,14 @@ impl DatabaseIndex {
 }
 
 /// Vectors and words of the chunks of a document. Chunks whose vectors have other dimensions than the first are left out.
-fn found_by(chunks: Vec<Chunk>) -> (Vec<Passage>, Vec<mortise_store::Word>) {
+fn found_by(chunks: Vec<Chunk>) -> (Vec<PassageRow>, Vec<mortise_store::Word>) {
     let dimensions = chunks.first().map_or(0, |chunk| chunk.vector.len());
     let numbered = (0u32..).zip(chunks);
     let numbered = numbered.filter(|(_, chunk)| chunk.vector.len() == dimensions);
     let numbered: Vec<(u32, Chunk)> = numbered.collect();
     let (words, lengths) = words(&numbered);
     let passages = numbered.into_iter().zip(lengths);
-    let passages = passages.map(|((number, chunk), words)| Passage {
+    let passages = passages.map(|((number, chunk), words)| PassageRow {
         number,
         words,
         vector: chunk.vector,
@@ -199,7 +204,7 @@ fn broken_off(_: tokio::task::JoinError) -> StoreError {
 
 /// Scores by words of the chunks of all documents of a scope.
 struct Scores {
-    totals: Totals,
+    totals: LexicalTotals,
     /// Documents in the order of their records, with the scores of their chunks by their numbers.
     documents: Vec<(Indexed, Vec<f32>)>,
 }
@@ -210,7 +215,7 @@ impl Scores {
         let words = documents.iter().map(|one| one.words).sum();
         let scored = documents.into_iter().map(|one| (one, Vec::new()));
         Self {
-            totals: Totals::new(usize::try_from(items).unwrap_or(usize::MAX), words),
+            totals: LexicalTotals::new(usize::try_from(items).unwrap_or(usize::MAX), words),
             documents: scored.collect(),
         }
     }
@@ -254,7 +259,7 @@ impl Scores {
         let places = self.documents.into_iter().flat_map(|(document, scores)| {
             let numbered = (0u32..).zip(scores).filter(|(_, score)| *score > 0.0);
             let record = document.record;
-            numbered.map(move |(item, score)| (Place { record, item }, score))
+            numbered.map(move |(item, score)| (PassagePlace { record, item }, score))
         });
         let places: Ranked = places.collect();
         let rows = (0u32..).zip(&places).map(|(row, (_, score))| (row, *score));
@@ -265,27 +270,27 @@ impl Scores {
 }
 
 /// Numbers for places, in their order.
-struct Rows(Vec<Place>);
+struct Rows(Vec<PassagePlace>);
 
 impl Rows {
-    fn of(rankings: [&[(Place, f32)]; 2]) -> Self {
+    fn of(rankings: [&[(PassagePlace, f32)]; 2]) -> Self {
         let all = rankings.into_iter().flatten();
-        let mut places: Vec<Place> = all.map(|(place, _)| *place).collect();
+        let mut places: Vec<PassagePlace> = all.map(|(place, _)| *place).collect();
         places.sort_unstable();
         places.dedup();
         Self(places)
     }
 
-    fn row(&self, place: &Place) -> Option<u32> {
+    fn row(&self, place: &PassagePlace) -> Option<u32> {
         let found = self.0.binary_search(place).ok()?;
         u32::try_from(found).ok()
     }
 
-    fn at(&self, row: u32) -> Option<Place> {
+    fn at(&self, row: u32) -> Option<PassagePlace> {
         self.0.get(row as usize).copied()
     }
 
-    fn ranked(&self, ranking: &[(Place, f32)]) -> Vec<(u32, f32)> {
+    fn ranked(&self, ranking: &[(PassagePlace, f32)]) -> Vec<(u32, f32)> {
         let rows = ranking.iter();
         rows.filter_map(|(place, score)| Some((self.row(place)?, *score)))
             .collect()
@@ -293,21 +298,23 @@ impl Rows {
 }
 
 impl SearchIndex for DatabaseIndex {
-    fn search<'a>(&'a self, space: &'a Key, lookup: Lookup) -> BoxFuture<'a, Vec<Found>> {
+    fn search<'a>(&'a self, space: &'a Key, lookup: Lookup) -> StoreFuture<'a, Vec<IndexHit>> {
         Box::pin(async move { self.found(space, &lookup).await })
     }
 
-    fn changed<'a>(&'a self, space: &'a Key, change: Changed) -> BoxFuture<'a, ()> {
+    fn changed<'a>(&'a self, space: &'a Key, change: DocumentChange) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             match change {
-                Changed::Added(..) | Changed::Attributes(_) => self.complete(space).await,
+                DocumentChange::Added(..) | DocumentChange::Attributes(_) => {
+                    self.complete(space).await
+                }
                 // Its rows went with its record.
-                Changed::Removed(_) => Ok(()),
+                DocumentChange::Removed(_) => Ok(()),
             }
         })
     }
 
-    fn prepare<'a>(&'a self, space: &'a Key) -> BoxFuture<'a, ()> {
+    fn prepare<'a>(&'a self, space: &'a Key) -> StoreFuture<'a, ()> {
         Box::pin(self.complete(space))
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use mortise_retrieval::{Chunk, Document, Filter, Query, Weights};
-use mortise_store::{BoxFuture, Key, Kind, Record, SERVER, Store, StoreError};
+use mortise_retrieval::{AttributeFilter, Chunk, Document, PassageQuery, Weights};
+use mortise_store::{Key, Record, RecordKind, SERVER, Store, StoreError, StoreFuture};
 
 /// A search in a space.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct Lookup {
     /// Results at most.
     pub most: usize,
     /// Documents that are meant; all without one.
-    pub filter: Option<Filter>,
+    pub filter: Option<AttributeFilter>,
     /// Least similarity of a result's meaning to the query's.
     pub least_similarity: Option<f32>,
     /// Share of the score against that of being different from better results.
@@ -25,8 +25,8 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    pub(crate) fn query(&self) -> Query<'_> {
-        Query {
+    pub(crate) fn query(&self) -> PassageQuery<'_> {
+        PassageQuery {
             text: &self.text,
             vector: &self.vector,
             weights: self.weights,
@@ -40,7 +40,7 @@ impl Lookup {
 
 /// A chunk that was found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct IndexHit {
     /// Document of the chunk.
     pub document: Document,
     /// The chunk.
@@ -53,7 +53,7 @@ pub struct Found {
 
 /// Progress of storing a document's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum IndexState {
     /// All chunks are stored: searches find the document.
     Complete,
     /// Chunks are being made.
@@ -63,11 +63,11 @@ pub enum State {
 }
 
 /// Reads a document and its state from its record; `None` where the record is none of a document.
-pub type ReadRecord = fn(&Record) -> Option<(Document, State)>;
+pub type ReadRecord = fn(&Record) -> Option<(Document, IndexState)>;
 
 /// A change of a space's documents that is stored.
 #[derive(Debug)]
-pub enum Changed {
+pub enum DocumentChange {
     /// A document is complete, with these chunks.
     Added(Document, Vec<Chunk>),
     /// A document of this id was removed.
@@ -85,13 +85,13 @@ pub trait SearchIndex: Send + Sync {
     ///
     /// # Errors
     /// When the store cannot be read; so for all.
-    fn search<'a>(&'a self, space: &'a Key, lookup: Lookup) -> BoxFuture<'a, Vec<Found>>;
+    fn search<'a>(&'a self, space: &'a Key, lookup: Lookup) -> StoreFuture<'a, Vec<IndexHit>>;
 
     /// Take up what was stored. The next search does it where this was not called.
-    fn changed<'a>(&'a self, space: &'a Key, change: Changed) -> BoxFuture<'a, ()>;
+    fn changed<'a>(&'a self, space: &'a Key, change: DocumentChange) -> StoreFuture<'a, ()>;
 
     /// Make the index of a space that is going to be searched, as far as that is of use before the first search.
-    fn prepare<'a>(&'a self, space: &'a Key) -> BoxFuture<'a, ()>;
+    fn prepare<'a>(&'a self, space: &'a Key) -> StoreFuture<'a, ()>;
 
     /// Whether the index outlives the process, so that it is worth making before anything is searched.
     fn outlives(&self) -> bool;
@@ -103,7 +103,7 @@ pub trait SearchIndex: Send + Sync {
 /// Key of the record that changes with the documents of a space, where servers share a store.
 pub fn revision_key(space: &Key) -> Key {
     let id = format!("vector_store\n{}\n{}", space.owner, space.id);
-    Key::new(&Arc::from(SERVER), Kind::Revision, id)
+    Key::new(&Arc::from(SERVER), RecordKind::Revision, id)
 }
 
 /// Revision of a space; `None` where no other server could have changed it.
@@ -121,5 +121,5 @@ pub(crate) async fn revision(
 /// Key of a document of a space.
 pub(crate) fn key_of(space: &Key, document: &str) -> Key {
     let id = format!("{}/{document}", space.id);
-    Key::new(&space.owner, Kind::VectorStoreFile, id)
+    Key::new(&space.owner, RecordKind::VectorStoreFile, id)
 }

@@ -15,5 +15,7 @@ mod tests;
 
 pub use chunks::{chunk_id, chunks};
 pub use database::DatabaseIndex;
-pub use index::{Changed, Found, Lookup, ReadRecord, SearchIndex, State, revision_key};
+pub use index::{
+    DocumentChange, IndexHit, IndexState, Lookup, ReadRecord, SearchIndex, revision_key,
+};
 pub use memory::MemoryIndex;

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mortise_retrieval::{Chunk, Index};
-use mortise_store::{BoxFuture, Filter, Key, Kind, Page, Store, StoreError};
+use mortise_store::{Key, Page, RecordFilter, RecordKind, Store, StoreError, StoreFuture};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::chunks::{chunk_id, chunks};
-use crate::index::{Changed, Found, Lookup, ReadRecord, SearchIndex, State, key_of, revision};
+use crate::index::{
+    DocumentChange, IndexHit, IndexState, Lookup, ReadRecord, SearchIndex, key_of, revision,
+};
 use crate::limits::{MAX_INDEX_BYTES, PAGE};
 
 /// Place of one index.
@@ -91,7 +93,7 @@ impl MemoryIndex {
         let mut after = None;
         loop {
             let prefix = format!("{}/", space.id);
-            let filter: Filter = Box::new(move |record| record.key.id.starts_with(&prefix));
+            let filter: RecordFilter = Box::new(move |record| record.key.id.starts_with(&prefix));
             let page = Page {
                 after,
                 limit: PAGE,
@@ -100,11 +102,11 @@ impl MemoryIndex {
             let owner = &space.owner;
             let some = self
                 .store
-                .list(owner, Kind::VectorStoreFile, page, Some(filter))
+                .list(owner, RecordKind::VectorStoreFile, page, Some(filter))
                 .await?;
             after = some.entries.last().map(|record| record.key.id.clone());
             for record in some.entries {
-                let Some((document, State::Complete)) = (self.read)(&record) else {
+                let Some((document, IndexState::Complete)) = (self.read)(&record) else {
                     continue;
                 };
                 match chunks(&*self.store, &record.key).await {
@@ -119,7 +121,7 @@ impl MemoryIndex {
         }
     }
 
-    async fn found(&self, space: &Key, lookup: Lookup) -> Result<Vec<Found>, StoreError> {
+    async fn found(&self, space: &Key, lookup: Lookup) -> Result<Vec<IndexHit>, StoreError> {
         let index = self.of(space, lookup.vector.len()).await?;
         let hits = tokio::task::spawn_blocking(move || {
             let hits = index.search(&lookup.query()).into_iter();
@@ -133,7 +135,7 @@ impl MemoryIndex {
             let item = self.store.item(parent, chunk_id(number as usize)).await?;
             // A document may be removed meanwhile.
             if let Some(chunk) = item.and_then(|item| Chunk::decode(&item.body)) {
-                found.push(Found {
+                found.push(IndexHit {
                     document,
                     chunk,
                     score,
@@ -145,15 +147,15 @@ impl MemoryIndex {
     }
 
     /// Change the index of a space, if it is in memory.
-    async fn change(&self, space: &Key, change: Changed) {
+    async fn change(&self, space: &Key, change: DocumentChange) {
         let Some(slot) = self.known(space) else {
             return;
         };
         if let Some(index) = slot.index.write().await.as_mut() {
             match change {
-                Changed::Added(document, chunks) => index.add(document, chunks),
-                Changed::Removed(document) => index.remove(&document),
-                Changed::Attributes(document) => {
+                DocumentChange::Added(document, chunks) => index.add(document, chunks),
+                DocumentChange::Removed(document) => index.remove(&document),
+                DocumentChange::Attributes(document) => {
                     index.set_attributes(&document.id, document.attributes);
                 }
             }
@@ -193,11 +195,11 @@ impl MemoryIndex {
 }
 
 impl SearchIndex for MemoryIndex {
-    fn search<'a>(&'a self, space: &'a Key, lookup: Lookup) -> BoxFuture<'a, Vec<Found>> {
+    fn search<'a>(&'a self, space: &'a Key, lookup: Lookup) -> StoreFuture<'a, Vec<IndexHit>> {
         Box::pin(self.found(space, lookup))
     }
 
-    fn changed<'a>(&'a self, space: &'a Key, change: Changed) -> BoxFuture<'a, ()> {
+    fn changed<'a>(&'a self, space: &'a Key, change: DocumentChange) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.change(space, change).await;
             Ok(())
@@ -205,7 +207,7 @@ impl SearchIndex for MemoryIndex {
     }
 
     /// Do nothing: a space that is not searched takes no memory.
-    fn prepare<'a>(&'a self, _space: &'a Key) -> BoxFuture<'a, ()> {
+    fn prepare<'a>(&'a self, _space: &'a Key) -> StoreFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }
 

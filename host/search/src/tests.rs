@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mortise_retrieval::{Attributes, Chunk, Document, Filter, Index, Weights, attributes_of};
+use mortise_retrieval::{
+    AttributeFilter, Attributes, Chunk, Document, Index, Weights, attributes_of,
+};
 use mortise_store::{
-    Change, Item, Key, Kind, OpenError, PostgresConfig, PostgresStore, Record, SqliteStore, Store,
-    StoreConfig,
+    Change, Item, Key, OpenError, PostgresConfig, PostgresStore, Record, RecordKind, SqliteStore,
+    Store, StoreConfig,
 };
 use mortise_test_support::postgres::Postgres;
 use serde_json::{Value, json};
@@ -20,7 +22,7 @@ use random::Random;
 
 const DIMENSIONS: usize = 24;
 
-fn read(record: &Record) -> Option<(Document, State)> {
+fn read(record: &Record) -> Option<(Document, IndexState)> {
     let body: Value = serde_json::from_slice(&record.body).ok()?;
     let (_, id) = record.key.id.split_once('/')?;
     let document = Document {
@@ -29,9 +31,9 @@ fn read(record: &Record) -> Option<(Document, State)> {
         attributes: attributes(&body["attributes"]),
     };
     let state = match body["state"].as_str()? {
-        "complete" => State::Complete,
-        "failed" => State::Failed,
-        _ => State::UnderWay,
+        "complete" => IndexState::Complete,
+        "failed" => IndexState::Failed,
+        _ => IndexState::UnderWay,
     };
     Some((document, state))
 }
@@ -123,7 +125,7 @@ impl Server {
         document
     }
 
-    async fn tell(&self, space: &Key, change: Changed) {
+    async fn tell(&self, space: &Key, change: DocumentChange) {
         self.index.changed(space, change).await.expect("taken up");
     }
 
@@ -159,7 +161,7 @@ fn record(space: &Key, id: &str, state: &str, attributes: &Value) -> Record {
 }
 
 fn space(owner: &str, id: &str) -> Key {
-    Key::new(&Arc::from(owner), Kind::VectorStore, id)
+    Key::new(&Arc::from(owner), RecordKind::VectorStore, id)
 }
 
 /// Results that a search should have.
@@ -192,7 +194,8 @@ fn lookups(random: &mut Random, filters: usize) -> Vec<Lookup> {
     let kinds = [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.3, 0.9)];
     for (at, (meaning, words)) in kinds.into_iter().cycle().take(12 + filters).enumerate() {
         let filter = (at >= 4).then(|| random.filter(2));
-        let filter = filter.map(|filter| Filter::of(&filter, "filters").expect("a filter"));
+        let filter =
+            filter.map(|filter| AttributeFilter::of(&filter, "filters").expect("a filter"));
         let text = random.text(5);
         all.push(Lookup {
             text: text + " " + &"x".repeat(3000),
@@ -289,7 +292,8 @@ async fn suite(one: &Server, other: &Server) {
             chunks[0].text = format!("Word1 {}", "x".repeat(3000));
         }
         let document = one.put(of, &id, "complete", &attributes, &chunks).await;
-        one.tell(of, Changed::Added(document, chunks.clone())).await;
+        one.tell(of, DocumentChange::Added(document, chunks.clone()))
+            .await;
         let key = (of.owner.to_string(), of.id.clone());
         known.entry(key).or_default().push((id, attributes, chunks));
     }
@@ -306,7 +310,8 @@ async fn suite(one: &Server, other: &Server) {
     let changed = record(&spaces[0], id, "complete", attributes);
     let (document, _) = read(&changed).expect("a document");
     one.commit(&spaces[0], vec![Change::Update(changed)]).await;
-    one.tell(&spaces[0], Changed::Attributes(document)).await;
+    one.tell(&spaces[0], DocumentChange::Attributes(document))
+        .await;
     // At once: whatever the other server knows is that of before.
     check(&[other, one], &known, &spaces[..1], &mut random).await;
 
@@ -314,14 +319,14 @@ async fn suite(one: &Server, other: &Server) {
     let (id, ..) = all.remove(2);
     let gone = Change::Delete(crate::index::key_of(&spaces[0], &id));
     one.commit(&spaces[0], vec![gone]).await;
-    one.tell(&spaces[0], Changed::Removed(id)).await;
+    one.tell(&spaces[0], DocumentChange::Removed(id)).await;
     check(&[other, one], &known, &spaces[..1], &mut random).await;
 
     let all = known.get_mut(&of_first).expect("documents");
     let (id, attributes, _) = all.remove(0);
     let chunks = random.chunks(DIMENSIONS);
     let again = one.put(&spaces[0], &id, "complete", &attributes, &chunks);
-    let added = Changed::Added(again.await, chunks.clone());
+    let added = DocumentChange::Added(again.await, chunks.clone());
     one.tell(&spaces[0], added).await;
     all.push((id, attributes, chunks));
     check(&[other, one], &known, &spaces, &mut random).await;
@@ -337,7 +342,7 @@ async fn other_vectors(one: &Server, other: &Server, random: &mut Random) {
     for at in 0..12 {
         let (id, chunks) = (format!("f{at}"), random.chunks(DIMENSIONS));
         let document = one.put(&old, &id, "complete", &json!({}), &chunks).await;
-        one.tell(&old, Changed::Added(document, chunks.clone()))
+        one.tell(&old, DocumentChange::Added(document, chunks.clone()))
             .await;
         all.push((id, json!({}), chunks));
     }

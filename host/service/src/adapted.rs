@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_models::{ADAPTER_SEPARATOR, AdapterError};
 
-use crate::admission::Call;
+use crate::admission::ApiCall;
 use crate::error::ServiceError;
 use crate::meant::{Meant, adapted_name, takes_none};
 use crate::model::{LoadedModel, ServedModel};
@@ -86,7 +86,7 @@ impl Service {
     }
 
     /// Adapters that a caller is shown, with their models, in the order of the configuration.
-    pub async fn permitted_adapters(&self, call: &Call) -> Vec<(Arc<ServedModel>, String)> {
+    pub async fn permitted_adapters(&self, call: &ApiCall) -> Vec<(Arc<ServedModel>, String)> {
         let mut shown = Vec::new();
         for model in self.models() {
             if model.listing.hidden {

@@ -3,17 +3,17 @@
 use std::ops::Range;
 
 use mortise_plugin::{
-    AnswerPart, Assembly, CallContext, ChatTemplate, ChunkSizes, Decision, Facts, Finish, Grammar,
-    GrammarSource, GuardContext, GuardSession, GuardTraits, GuardVerdict, Guardrail, MatchStatus,
-    MatchStep, Matcher, OutputParser, ParserEvent, ParserSession, ParserSetup, ParserTraits,
-    Passage, PassageBudget, PluginError, Policy, RenderedPrompt, Retriever, RetrieverContext,
-    RetrieverTraits, SourceText, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, Tools,
-    UsageReport,
+    AnswerPart, Assembly, CallContext, ChatTemplate, ChunkSizes, ComponentTools, Decision, Facts,
+    Finish, Grammar, GrammarSource, GuardContext, GuardSession, GuardTraits, GuardVerdict,
+    Guardrail, MatchStatus, MatchStep, Matcher, OutputParser, ParserEvent, ParserSession,
+    ParserSetup, ParserTraits, Passage, PassageBudget, PluginError, Policy, RenderedPrompt,
+    Retriever, RetrieverContext, RetrieverTraits, ServerTool, SourceText, TemplateInput,
+    ToolAnswer, ToolCaller, UsageReport,
 };
 
 use crate::plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, MatchTokens, ParseOutput, ParseSession,
-    RenderChat, RequestId, RunTool, WatchChoice,
+    CompileGrammar, DecidePolicy, GuardAnswer, MatchTokens, ParseOutput, ParseSession,
+    PluginFuture, RenderChat, RequestId, RunTool, WatchChoice,
 };
 use crate::retrievers::Retrieve;
 
@@ -26,7 +26,7 @@ impl RenderChat for ChatTemplate {
         &'a self,
         request: &'a RequestId,
         input: TemplateInput,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+    ) -> PluginFuture<'a, Result<RenderedPrompt, PluginError>> {
         Box::pin(async move { ChatTemplate::render(self, &context(request), input).await })
     }
 }
@@ -41,7 +41,7 @@ impl ParseOutput for OutputParser {
         request: &'a RequestId,
         setup: &'a ParserSetup,
         wanted: Option<&'a GrammarSource>,
-    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<GrammarSource>, PluginError>> {
         Box::pin(
             async move { OutputParser::constraint(self, &context(request), setup, wanted).await },
         )
@@ -51,7 +51,7 @@ impl ParseOutput for OutputParser {
         &'a self,
         request: &'a RequestId,
         setup: &'a ParserSetup,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
         Box::pin(async move {
             let session = OutputParser::open(self, &context(request), setup).await?;
             Ok(session.map(|session| Box::new(session) as Box<dyn ParseSession>))
@@ -64,14 +64,14 @@ impl ParseSession for ParserSession {
         &'a mut self,
         text: &'a str,
         tokens: &'a [u32],
-    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
         Box::pin(ParserSession::feed(self, text, tokens))
     }
 
     fn close(
         self: Box<Self>,
         finish: Finish,
-    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
         Box::pin(ParserSession::close(*self, finish))
     }
 }
@@ -81,7 +81,7 @@ impl CompileGrammar for Grammar {
         &'a self,
         request: &'a RequestId,
         source: &'a GrammarSource,
-    ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
         Box::pin(async move {
             let matcher = Grammar::compile(self, &context(request), source).await?;
             Ok(Box::new(matcher) as Box<dyn MatchTokens>)
@@ -93,7 +93,7 @@ impl MatchTokens for Matcher {
     fn mask<'a>(
         &'a mut self,
         mask: &'a mut Vec<u32>,
-    ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
+    ) -> PluginFuture<'a, Result<MatchStatus, PluginError>> {
         Box::pin(Matcher::mask(self, mask))
     }
 
@@ -101,7 +101,7 @@ impl MatchTokens for Matcher {
         &'a mut self,
         tokens: &'a [u32],
         mask: &'a mut Vec<u32>,
-    ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
+    ) -> PluginFuture<'a, Result<MatchStep, PluginError>> {
         Box::pin(Matcher::advance(self, tokens, mask))
     }
 }
@@ -111,7 +111,7 @@ impl DecidePolicy for Policy {
         &'a self,
         request: &'a RequestId,
         facts: Facts,
-    ) -> BoxFuture<'a, Result<Option<Decision>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Decision>, PluginError>> {
         Box::pin(async move { Policy::identify(self, &context(request), facts).await })
     }
 
@@ -119,7 +119,7 @@ impl DecidePolicy for Policy {
         &'a self,
         request: &'a RequestId,
         facts: Facts,
-    ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+    ) -> PluginFuture<'a, Result<Decision, PluginError>> {
         Box::pin(async move { Policy::authorize(self, &context(request), facts).await })
     }
 
@@ -127,14 +127,14 @@ impl DecidePolicy for Policy {
         &'a self,
         request: &'a RequestId,
         usage: UsageReport,
-    ) -> BoxFuture<'a, Result<(), PluginError>> {
+    ) -> PluginFuture<'a, Result<(), PluginError>> {
         Box::pin(async move { Policy::account(self, &context(request), usage).await })
     }
 }
 
-impl RunTool for Tools {
-    fn declarations(&self) -> Vec<ToolDeclaration> {
-        Tools::declarations(self).cloned().collect()
+impl RunTool for ComponentTools {
+    fn declarations(&self) -> Vec<ServerTool> {
+        ComponentTools::declarations(self).cloned().collect()
     }
 
     fn call<'a>(
@@ -143,8 +143,10 @@ impl RunTool for Tools {
         caller: &'a ToolCaller,
         name: &'a str,
         arguments: &'a str,
-    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
-        Box::pin(async move { Tools::call(self, &context(request), caller, name, arguments).await })
+    ) -> PluginFuture<'a, Result<ToolAnswer, PluginError>> {
+        Box::pin(async move {
+            ComponentTools::call(self, &context(request), caller, name, arguments).await
+        })
     }
 }
 
@@ -162,7 +164,7 @@ impl GuardAnswer for Guardrail {
         request: &'a RequestId,
         told: &'a GuardContext,
         messages: &'a str,
-    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>> {
+    ) -> PluginFuture<'a, Result<GuardVerdict, PluginError>> {
         Box::pin(
             async move { Guardrail::check_input(self, &context(request), told, messages).await },
         )
@@ -172,7 +174,7 @@ impl GuardAnswer for Guardrail {
         &'a self,
         request: &'a RequestId,
         told: &'a GuardContext,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>> {
         Box::pin(async move {
             let session = Guardrail::open(self, &context(request), told).await?;
             Ok(session.map(|session| Box::new(session) as Box<dyn WatchChoice>))
@@ -186,7 +188,7 @@ impl WatchChoice for GuardSession {
         part: &'a AnswerPart,
         text: &'a str,
         held: u32,
-    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>> {
+    ) -> PluginFuture<'a, Result<GuardVerdict, PluginError>> {
         Box::pin(GuardSession::feed(self, part, text, held))
     }
 
@@ -194,7 +196,7 @@ impl WatchChoice for GuardSession {
         self: Box<Self>,
         finish: Finish,
         held: u32,
-    ) -> BoxFuture<'static, Result<GuardVerdict, PluginError>> {
+    ) -> PluginFuture<'static, Result<GuardVerdict, PluginError>> {
         Box::pin(GuardSession::close(*self, finish, held))
     }
 }
@@ -214,7 +216,7 @@ impl Retrieve for Retriever {
         told: &'a RetrieverContext,
         document: SourceText,
         sizes: ChunkSizes,
-    ) -> BoxFuture<'a, Result<Vec<Range<usize>>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<Range<usize>>, PluginError>> {
         Box::pin(
             async move { Retriever::chunk(self, &context(request), told, document, sizes).await },
         )
@@ -225,7 +227,7 @@ impl Retrieve for Retriever {
         request: &'a RequestId,
         told: &'a RetrieverContext,
         query: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<String>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<String>, PluginError>> {
         Box::pin(async move { Retriever::rewrite(self, &context(request), told, query).await })
     }
 
@@ -236,7 +238,7 @@ impl Retrieve for Retriever {
         query: &'a str,
         candidates: &'a [Passage],
         budget: PassageBudget,
-    ) -> BoxFuture<'a, Result<Assembly, PluginError>> {
+    ) -> PluginFuture<'a, Result<Assembly, PluginError>> {
         Box::pin(async move {
             let context = context(request);
             Retriever::assemble(self, &context, told, query, candidates, budget).await

@@ -24,7 +24,7 @@ use crate::told_length;
 
 /// Facts of a request that are known before its body.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct ApiCall {
     /// The server's id of the request.
     pub request_id: RequestId,
     /// Route pattern.
@@ -43,7 +43,7 @@ pub struct Call {
     pub waived_priority: i32,
 }
 
-impl Call {
+impl ApiCall {
     /// The call with a length of at least so many bytes.
     pub(crate) fn of_length(&self, least: u64) -> Self {
         let mut call = self.clone();
@@ -115,7 +115,7 @@ impl Policies {
     /// Add to the facts what is known of the caller. For work that was admitted before, nothing is asked.
     pub(crate) async fn recognised(
         &self,
-        call: &Call,
+        call: &ApiCall,
         facts: Facts,
     ) -> Result<Facts, ServiceError> {
         match call.granted {
@@ -128,14 +128,18 @@ impl Policies {
     /// those that are bound to that tenant may refuse, or narrow what was allowed.
     ///
     /// For requests without an answer, which nobody changes.
-    pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
+    pub(crate) async fn admit(
+        &self,
+        call: &ApiCall,
+        facts: Facts,
+    ) -> Result<Admission, ServiceError> {
         self.ask(call, facts, false).await
     }
 
     /// Ask the policies whether a request for an answer may go on; policies may change such a request.
     pub(crate) async fn admit_answer(
         &self,
-        call: &Call,
+        call: &ApiCall,
         facts: Facts,
     ) -> Result<Admission, ServiceError> {
         self.ask(call, facts, true).await
@@ -143,7 +147,7 @@ impl Policies {
 
     async fn ask(
         &self,
-        call: &Call,
+        call: &ApiCall,
         facts: Facts,
         rewrites: bool,
     ) -> Result<Admission, ServiceError> {
@@ -156,7 +160,7 @@ impl Policies {
 
     async fn decided(
         &self,
-        call: &Call,
+        call: &ApiCall,
         facts: Facts,
         rewrites: bool,
     ) -> Result<Admission, ServiceError> {
@@ -200,7 +204,7 @@ impl Policies {
     /// Where none of them has a say, everybody may do everything.
     async fn introduce(
         &self,
-        call: &Call,
+        call: &ApiCall,
         facts: &Facts,
         asked_so_far: &mut Vec<Arc<dyn DecidePolicy>>,
     ) -> Result<Admission, ServiceError> {
@@ -262,7 +266,7 @@ pub(crate) fn anonymous() -> Principal {
 /// Verdict of a policy. `None` if it failed and is not required; otherwise a policy that fails refuses.
 async fn decide(
     policy: &Arc<dyn DecidePolicy>,
-    call: &Call,
+    call: &ApiCall,
     facts: &Facts,
 ) -> Result<Option<Decision>, ServiceError> {
     match policy.authorize(&call.request_id, facts.clone()).await {
@@ -285,7 +289,7 @@ pub(crate) fn routing_key<'a>(facts: &'a Facts, tenant: Option<&'a str>) -> Rout
 
 /// Facts of a request for policies.
 pub(crate) fn facts(
-    call: &Call,
+    call: &ApiCall,
     model: Option<&str>,
     streaming: bool,
     max_tokens: Option<u32>,
@@ -310,7 +314,7 @@ pub(crate) fn facts(
 
 /// Facts of a request that asks for an answer, for policies: `max_tokens` is over all choices.
 pub(crate) fn answer_facts(
-    call: &Call,
+    call: &ApiCall,
     model: &str,
     max_tokens: Option<u32>,
     fields: &RequestFields,
@@ -368,7 +372,7 @@ struct Account {
 }
 
 impl Admission {
-    fn new(call: &Call, allowance: Allowance, accounts: Vec<Account>) -> Self {
+    fn new(call: &ApiCall, allowance: Allowance, accounts: Vec<Account>) -> Self {
         Self {
             allowance,
             request_id: Arc::clone(&call.request_id),

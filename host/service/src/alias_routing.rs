@@ -1,8 +1,8 @@
 //! Requests to aliases: the model that is meant for a caller.
 
-use mortise_models::Caller;
+use mortise_models::AliasCaller;
 
-use crate::admission::Call;
+use crate::admission::ApiCall;
 use crate::routed::Routed;
 use crate::service::{Generation, Service};
 
@@ -24,7 +24,7 @@ impl Service {
     pub(crate) async fn route(
         &self,
         serving: &Generation,
-        call: &Call,
+        call: &ApiCall,
         name: &str,
         session: Option<&str>,
     ) -> Routed {
@@ -43,7 +43,7 @@ impl Service {
             header.map(|(_, value)| value.as_str())
         });
         let key = session.or(tenant.as_deref()).or(credential);
-        let caller = Caller {
+        let caller = AliasCaller {
             tenant: tenant.as_deref(),
             key: key.unwrap_or(&call.peer),
         };

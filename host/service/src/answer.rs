@@ -11,7 +11,7 @@ use crate::error::ServiceError;
 use crate::event::Event;
 use crate::guard::{Watchers, watched};
 use crate::observer::{Outcome, Summary};
-use crate::part::Part;
+use crate::part::PromptAnswer;
 use crate::response_cache::CacheUse;
 use crate::source::ChoiceSource;
 use crate::under_way::Registration;
@@ -26,7 +26,7 @@ pub struct Answer {
     /// Taken when the answer ends. Dropped before `parts`, so that the runtime frees what the
     /// sequences hold before anybody is told.
     choices: Option<ChoiceEvents>,
-    parts: Vec<Part>,
+    parts: Vec<PromptAnswer>,
     ready: VecDeque<Event>,
     /// Places in the list of requests that are being answered.
     registrations: Vec<Registration>,
@@ -49,7 +49,7 @@ pub(crate) struct StartedPart {
     pub(crate) choices: Vec<ChoiceSource>,
     /// Guardrails of each choice; empty if nobody looks.
     pub(crate) watchers: Vec<Watchers>,
-    pub(crate) part: Part,
+    pub(crate) part: PromptAnswer,
     pub(crate) registration: Registration,
 }
 
@@ -105,7 +105,7 @@ impl Answer {
 
     /// Outcome of looking the answer up in the cache, if it was: a hit if all prompts were there.
     pub fn cache(&self) -> Option<CacheUse> {
-        let mut all = self.parts.iter().map(Part::cache);
+        let mut all = self.parts.iter().map(PromptAnswer::cache);
         let first = all.next()??;
         let hit = first == CacheUse::Hit && all.all(|came| came == Some(CacheUse::Hit));
         Some(if hit { CacheUse::Hit } else { CacheUse::Miss })
@@ -119,7 +119,7 @@ impl Answer {
 
     /// Ids of each prompt; empty unless they were requested.
     pub fn prompts(&self) -> impl Iterator<Item = &[u32]> {
-        self.parts.iter().map(Part::prompt)
+        self.parts.iter().map(PromptAnswer::prompt)
     }
 
     /// Tokens used so far.
@@ -131,7 +131,7 @@ impl Answer {
 
     /// Figures so far, over all prompts. Until the answer has ended, it counts as cancelled.
     pub fn summary(&self) -> Option<Summary<'_>> {
-        let mut parts = self.parts.iter().map(Part::summary);
+        let mut parts = self.parts.iter().map(PromptAnswer::summary);
         let first = parts.next()?;
         Some(parts.fold(first, |all, part| Summary {
             outcome: worse(all.outcome, part.outcome),
@@ -165,7 +165,7 @@ impl Answer {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
-            if self.parts.iter().all(Part::is_finished) {
+            if self.parts.iter().all(PromptAnswer::is_finished) {
                 return self.complete();
             }
             if self.registrations.iter().any(Registration::is_cancelled) {

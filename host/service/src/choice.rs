@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mortise_engine::{
-    FinishReason as SequenceEnd, GeneratedToken, SequenceError, TokenEvent, TokenStream,
-};
+use mortise_engine::{GeneratedToken, SequenceEnd, SequenceError, TokenEvent, TokenStream};
 use mortise_models::lifecycle::{LifecycleError, ModelLease};
 use mortise_models::{Delta, FinishReason, TokenLogprob};
 use mortise_plugin::{Finish, ParserEvent, PluginError};
@@ -19,7 +17,7 @@ use crate::latency::TokenTimer;
 use crate::plugins::ParseSession;
 use crate::prompt_scores::PromptText;
 use crate::stop::StopMatcher;
-use crate::tally::{RoundKind, Tally};
+use crate::tally::{RoundKind, TokenTally};
 use crate::token_spans::{HeldSpans, ParserSpans, TokenSpan};
 
 /// Tokens of a choice as the runtime generates them.
@@ -85,7 +83,7 @@ pub(crate) struct ChoiceParts {
     /// Report the ids of tokens.
     pub(crate) return_tokens: bool,
     pub(crate) round: RoundKind,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) tally: Arc<TokenTally>,
     pub(crate) timer: TokenTimer,
 }
 
@@ -114,7 +112,7 @@ pub(crate) struct Choice {
     /// Ids of tokens that no event has had, where they are reported.
     tokens: Option<Vec<u32>>,
     round: RoundKind,
-    tally: Arc<Tally>,
+    tally: Arc<TokenTally>,
     timer: TokenTimer,
     ready: VecDeque<Event>,
     done: bool,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use mortise_models::Delta;
-use mortise_models::conversation::{Message, Part, Role};
+use mortise_models::conversation::{ContentPart, Message, Role};
 
 use crate::event::Event;
 use crate::observer::Outcome;
@@ -24,12 +24,12 @@ pub trait ContentLog: Send + Sync {
     fn bytes(&self, model: &str, tenant: Option<&str>) -> Option<usize>;
 
     /// Write the texts of a request whose answer has ended. Must not block.
-    fn write(&self, content: &Content<'_>);
+    fn write(&self, content: &RequestTexts<'_>);
 }
 
 /// Texts of a request whose answer has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Content<'a> {
+pub struct RequestTexts<'a> {
     /// Server's id of the request.
     pub request_id: &'a str,
     /// Public name of the model.
@@ -41,14 +41,14 @@ pub struct Content<'a> {
     /// Bytes that are written of the prompt, and of the answer.
     pub bytes: usize,
     /// Messages of the prompt, or its text.
-    pub prompt: &'a Texts,
+    pub prompt: &'a TextGroup,
     /// Choices of the answer: contents, reasoning and calls.
-    pub answer: &'a Texts,
+    pub answer: &'a TextGroup,
 }
 
 /// Texts that belong together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Texts {
+pub struct TextGroup {
     /// In the order in which they began.
     pub sections: Vec<Section>,
     /// Some of it was left out.
@@ -68,7 +68,7 @@ pub struct Section {
     pub cut: bool,
 }
 
-impl Texts {
+impl TextGroup {
     fn new(bytes: usize) -> Self {
         Self {
             room: bytes.saturating_add(LOOK_AHEAD),
@@ -122,8 +122,8 @@ pub(crate) struct Transcript {
     model: Arc<str>,
     tenant: Option<String>,
     bytes: usize,
-    prompt: Texts,
-    answer: Texts,
+    prompt: TextGroup,
+    answer: TextGroup,
 }
 
 impl Transcript {
@@ -141,7 +141,7 @@ impl Transcript {
             tenant: tenant.map(str::to_owned),
             bytes,
             prompt: prompt(fields, bytes),
-            answer: Texts::new(bytes),
+            answer: TextGroup::new(bytes),
         })
     }
 
@@ -169,7 +169,7 @@ impl Transcript {
 
     /// Write it: the answer has ended.
     pub(crate) fn end(self, request_id: &str, outcome: Outcome) {
-        self.log.write(&Content {
+        self.log.write(&RequestTexts {
             request_id,
             model: &self.model,
             tenant: self.tenant.as_deref(),
@@ -181,8 +181,8 @@ impl Transcript {
     }
 }
 
-fn prompt(fields: &RequestFields, bytes: usize) -> Texts {
-    let mut texts = Texts::new(bytes);
+fn prompt(fields: &RequestFields, bytes: usize) -> TextGroup {
+    let mut texts = TextGroup::new(bytes);
     match &fields.prompt {
         Prompt::Text(text) => texts.add("text", text),
         Prompt::Tokens(ids) => texts.add("tokens", &format!("{} ids", ids.len())),
@@ -210,9 +210,9 @@ fn text_of_message(message: &Message) -> String {
     let mut text = String::new();
     for part in &message.content {
         match part {
-            Part::Text(own) => text.push_str(own),
-            Part::Image(_) => text.push_str("[image]"),
-            Part::Audio(_) => text.push_str("[audio]"),
+            ContentPart::Text(own) => text.push_str(own),
+            ContentPart::Image(_) => text.push_str("[image]"),
+            ContentPart::Audio(_) => text.push_str("[audio]"),
         }
     }
     if let Role::Assistant { calls, .. } = &message.role {
@@ -231,7 +231,7 @@ impl ContentLog for LogNoContent {
         None
     }
 
-    fn write(&self, _: &Content<'_>) {}
+    fn write(&self, _: &RequestTexts<'_>) {}
 }
 
 #[cfg(test)]
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn pieces_of_a_section_are_joined_whatever_comes_between() {
-        let mut texts = Texts::new(100);
+        let mut texts = TextGroup::new(100);
         for (name, text) in [("a", "sk-"), ("b", "x"), ("a", "secret"), ("b", "y")] {
             texts.append(name, text);
         }
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn texts_have_a_bound_and_say_that_they_were_cut() {
-        let mut texts = Texts::new(10);
+        let mut texts = TextGroup::new(10);
         texts.append("a", &"é".repeat(LOOK_AHEAD));
         texts.append("a", "more");
         texts.append("b", "more");
@@ -260,7 +260,7 @@ mod tests {
         };
         assert_eq!(section.text.len(), 10 + LOOK_AHEAD);
         assert!(section.cut && texts.cut);
-        let mut many = Texts::new(1000);
+        let mut many = TextGroup::new(1000);
         (0..2 * MAX_SECTIONS).for_each(|number| many.append(&number.to_string(), "x"));
         assert_eq!((many.sections.len(), many.cut), (MAX_SECTIONS, true));
     }

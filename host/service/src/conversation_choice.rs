@@ -12,10 +12,10 @@ use mortise_plugin::{Finish, ParserEvent};
 use crate::call_id::new_call_id;
 use crate::error::ServiceError;
 use crate::event::Event;
-use crate::held_calls::{HeldCalls, Piece};
+use crate::held_calls::{CallPiece, HeldCalls};
 use crate::latency::TokenTimer;
 use crate::plugins::ParseSession;
-use crate::tally::{RoundKind, Tally};
+use crate::tally::{RoundKind, TokenTally};
 
 /// Parts of a choice.
 pub(crate) struct ConversationParts {
@@ -30,7 +30,7 @@ pub(crate) struct ConversationParts {
     /// sends goes through it.
     pub(crate) parser: Option<Box<dyn ParseSession>>,
     pub(crate) round: RoundKind,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) tally: Arc<TokenTally>,
     pub(crate) timer: TokenTimer,
 }
 
@@ -209,7 +209,7 @@ impl ConversationChoice {
 }
 
 /// A piece of an answer as the event of a choice.
-fn event(choice: u32, (delta, logprobs): Piece) -> Event {
+fn event(choice: u32, (delta, logprobs): CallPiece) -> Event {
     Event::Delta {
         choice,
         delta,
@@ -264,7 +264,7 @@ mod tests {
             sender.send(event).await.expect("room");
         }
         drop(sender);
-        let tally = Arc::<Tally>::default();
+        let tally = Arc::<TokenTally>::default();
         let latency = Arc::<Latency>::default();
         let mut choice = ConversationChoice::new(ConversationParts {
             number: 3,
@@ -285,7 +285,7 @@ mod tests {
         while let Some(event) = choice.next().await {
             events.push(event);
         }
-        (events, Tally::usage(std::iter::once(tally.as_ref())))
+        (events, TokenTally::usage(std::iter::once(tally.as_ref())))
     }
 
     fn delta(delta: Delta) -> OutputEvent {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use mortise_models::conversation::template_json;
-use mortise_models::{ConversationRequest, ConversationRuntime, OutputFormat, Sampling, ToolUse};
+use mortise_models::{
+    ConversationRequest, ConversationRuntime, OutputFormat, RequestedSampling, ToolUse,
+};
 use mortise_plugin::{GrammarSource, ParserSetup, ToolChoice};
 
 use crate::check::Request;
@@ -191,8 +193,8 @@ pub(crate) fn runtime_request(
 }
 
 /// Sampling of the choice at `index`, as far as the caller says.
-pub(crate) fn sampling(fields: &RequestFields, index: u32) -> Sampling {
-    Sampling {
+pub(crate) fn sampling(fields: &RequestFields, index: u32) -> RequestedSampling {
+    RequestedSampling {
         temperature: fields.temperature,
         top_p: fields.top_p,
         top_k: fields.top_k,

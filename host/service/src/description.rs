@@ -63,10 +63,10 @@ pub fn vocabulary(tokenizer: &Tokenizer, eos: &[u32], size: usize) -> Vocabulary
 }
 
 /// Segments of a rendered prompt, for the tokenizer.
-pub(crate) fn for_tokenizer(segments: &[Segment]) -> Vec<mortise_tokenizer::Segment<'_>> {
+pub(crate) fn for_tokenizer(segments: &[Segment]) -> Vec<mortise_tokenizer::TextSegment<'_>> {
     let segments = segments.iter().map(|segment| match segment {
-        Segment::Special(text) => mortise_tokenizer::Segment::Special(text),
-        Segment::Plain(text) => mortise_tokenizer::Segment::Plain(text),
+        Segment::Special(text) => mortise_tokenizer::TextSegment::Special(text),
+        Segment::Plain(text) => mortise_tokenizer::TextSegment::Plain(text),
     });
     segments.collect()
 }

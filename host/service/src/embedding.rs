@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mortise_models::{EmbedError, FinishReason, Model, PromptUse, TextEmbedder, TextKey, Usage};
 
-use crate::admission::{Admission, Call};
+use crate::admission::{Admission, ApiCall};
 use crate::encoding;
 use crate::error::ServiceError;
 use crate::limits::{MAX_EMBEDDING_INPUTS, MAX_KEPT_INPUTS};
@@ -61,7 +61,7 @@ impl Service {
     /// When the request is refused, or the model fails.
     pub async fn embed(
         &self,
-        call: &Call,
+        call: &ApiCall,
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
         let name = request.model.clone();
@@ -80,7 +80,7 @@ impl Service {
 
     async fn try_embed(
         &self,
-        call: &Call,
+        call: &ApiCall,
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
         let call = call.of_length(ids_length(&request.inputs));

@@ -9,18 +9,18 @@ use std::thread::available_parallelism;
 use mortise_tokenizer::EncodeLimits;
 
 use crate::error::ServiceError;
-use crate::turns::Turns;
+use crate::turns::EncodingTurns;
 
 /// Texts up to this are encoded where they come.
 const INLINE_BYTES: usize = 4096;
 
 /// The turns of longer texts, over all models: a quarter of the processors, so that the engines keep
 /// most.
-fn turns() -> &'static Arc<Turns> {
-    static TURNS: OnceLock<Arc<Turns>> = OnceLock::new();
+fn turns() -> &'static Arc<EncodingTurns> {
+    static TURNS: OnceLock<Arc<EncodingTurns>> = OnceLock::new();
     TURNS.get_or_init(|| {
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
-        Turns::new(processors / 4)
+        EncodingTurns::new(processors / 4)
     })
 }
 

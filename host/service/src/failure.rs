@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Decision, Facts, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict, ParserEvent,
-    ParserSetup, ParserTraits, PluginError, RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller,
-    ToolDeclaration, UsageReport,
+    ParserSetup, ParserTraits, PluginError, RenderedPrompt, ServerTool, TemplateInput, ToolAnswer,
+    ToolCaller, UsageReport,
 };
 
-use crate::plugin_routing::Scope;
+use crate::plugin_routing::ScopePredicate;
 use crate::plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, ParseOutput,
-    ParseSession, RenderChat, RequestId, RunTool, WatchChoice,
+    CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, ParseOutput, ParseSession,
+    PluginFuture, RenderChat, RequestId, RunTool, WatchChoice,
 };
 use crate::routing_key::RoutingKey;
 
@@ -29,7 +29,7 @@ impl RenderChat for Fallback<dyn RenderChat> {
         &'a self,
         request: &'a RequestId,
         input: TemplateInput,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+    ) -> PluginFuture<'a, Result<RenderedPrompt, PluginError>> {
         Box::pin(async move {
             match self.first.render(request, input.clone()).await {
                 Err(error) if !error.fault.is_callers() => {
@@ -47,7 +47,7 @@ impl CompileGrammar for Fallback<dyn CompileGrammar> {
         &'a self,
         request: &'a RequestId,
         source: &'a GrammarSource,
-    ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
         Box::pin(async move {
             match self.first.compile(request, source).await {
                 Err(error) if !error.fault.is_callers() => {
@@ -77,7 +77,7 @@ impl ParseOutput for RawOnFailure {
         request: &'a RequestId,
         setup: &'a ParserSetup,
         wanted: Option<&'a GrammarSource>,
-    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<GrammarSource>, PluginError>> {
         Box::pin(async move {
             match self.0.constraint(request, setup, wanted).await {
                 Err(error) if !error.fault.is_callers() => {
@@ -94,7 +94,7 @@ impl ParseOutput for RawOnFailure {
         &'a self,
         request: &'a RequestId,
         setup: &'a ParserSetup,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
         Box::pin(async move {
             match self.0.open(request, setup).await {
                 Ok(Some(session)) => Ok(Some(Box::new(RawSession {
@@ -127,7 +127,7 @@ impl ParseSession for RawSession {
         &'a mut self,
         text: &'a str,
         tokens: &'a [u32],
-    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
         Box::pin(async move {
             if let Some(parser) = self.parser.as_mut() {
                 match parser.feed(text, tokens).await {
@@ -145,7 +145,7 @@ impl ParseSession for RawSession {
     fn close(
         self: Box<Self>,
         finish: Finish,
-    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
         Box::pin(async move {
             let Some(parser) = self.parser else {
                 return Ok(Vec::new());
@@ -166,7 +166,7 @@ pub struct ScopedPolicy {
     /// The policy.
     pub policy: Arc<dyn DecidePolicy>,
     /// See [`DecidePolicy::concerns`].
-    pub scope: Scope,
+    pub scope: ScopePredicate,
     /// See [`DecidePolicy::is_by_tenant`].
     pub by_tenant: bool,
     /// See [`DecidePolicy::is_required`].
@@ -190,7 +190,7 @@ impl DecidePolicy for ScopedPolicy {
         &'a self,
         request: &'a RequestId,
         facts: Facts,
-    ) -> BoxFuture<'a, Result<Option<Decision>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Decision>, PluginError>> {
         self.policy.identify(request, facts)
     }
 
@@ -198,7 +198,7 @@ impl DecidePolicy for ScopedPolicy {
         &'a self,
         request: &'a RequestId,
         facts: Facts,
-    ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+    ) -> PluginFuture<'a, Result<Decision, PluginError>> {
         self.policy.authorize(request, facts)
     }
 
@@ -206,7 +206,7 @@ impl DecidePolicy for ScopedPolicy {
         &'a self,
         request: &'a RequestId,
         usage: UsageReport,
-    ) -> BoxFuture<'a, Result<(), PluginError>> {
+    ) -> PluginFuture<'a, Result<(), PluginError>> {
         self.policy.account(request, usage)
     }
 }
@@ -216,13 +216,13 @@ pub struct ScopedTools {
     /// The tools.
     pub tools: Arc<dyn RunTool>,
     /// See [`RunTool::serves`].
-    pub scope: Scope,
+    pub scope: ScopePredicate,
     /// See [`RunTool::is_required`].
     pub required: bool,
 }
 
 impl RunTool for ScopedTools {
-    fn declarations(&self) -> Vec<ToolDeclaration> {
+    fn declarations(&self) -> Vec<ServerTool> {
         self.tools.declarations()
     }
 
@@ -240,7 +240,7 @@ impl RunTool for ScopedTools {
         caller: &'a ToolCaller,
         name: &'a str,
         arguments: &'a str,
-    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
+    ) -> PluginFuture<'a, Result<ToolAnswer, PluginError>> {
         self.tools.call(request, caller, name, arguments)
     }
 }
@@ -250,7 +250,7 @@ pub struct ScopedGuardrail {
     /// The guardrail.
     pub guardrail: Arc<dyn GuardAnswer>,
     /// See [`GuardAnswer::serves`].
-    pub scope: Scope,
+    pub scope: ScopePredicate,
     /// See [`GuardAnswer::is_required`].
     pub required: bool,
     /// See [`GuardAnswer::mode`].
@@ -289,7 +289,7 @@ impl GuardAnswer for ScopedGuardrail {
         request: &'a RequestId,
         told: &'a GuardContext,
         messages: &'a str,
-    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>> {
+    ) -> PluginFuture<'a, Result<GuardVerdict, PluginError>> {
         self.guardrail.check_input(request, told, messages)
     }
 
@@ -297,7 +297,7 @@ impl GuardAnswer for ScopedGuardrail {
         &'a self,
         request: &'a RequestId,
         told: &'a GuardContext,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>> {
         self.guardrail.open(request, told)
     }
 }

@@ -18,14 +18,14 @@ use serde_json::Value;
 
 use crate::plugin_routing::{ModelPlugins, PluginRoutes};
 use crate::plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
+    CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, PluginFuture, RenderChat,
     RequestId,
 };
 use crate::{
-    Call, ChatPrompt, ContentConstraint, Conversation, Delta, Event, FinishReason, LoadedModel,
+    ApiCall, ChatPrompt, ContentConstraint, Conversation, Delta, Event, FinishReason, LoadedModel,
     Message, Prompt, PromptEnd, Request, RequestFields, Role, ServedModel, ServerToolCall, Service,
-    ServiceConfig, ServiceError, TemplateArguments, TokenLogprob, ToolDeclaration, ToolName, Tools,
-    Usage,
+    ServiceConfig, ServiceError, TemplateArguments, TokenLogprob, ToolDeclaration,
+    ToolDeclarations, ToolName, Usage,
 };
 
 /// The tokenizer that a `tokenizer.json` describes.
@@ -69,7 +69,7 @@ impl RenderChat for FakeTemplate {
         &'a self,
         _: &'a RequestId,
         input: TemplateInput,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+    ) -> PluginFuture<'a, Result<RenderedPrompt, PluginError>> {
         Box::pin(async move {
             let messages: Vec<Value> = serde_json::from_str(&input.messages).expect("JSON");
             let mut segments = Vec::new();
@@ -105,7 +105,7 @@ impl ParseOutput for FakeParser {
         _: &'a RequestId,
         _: &'a ParserSetup,
         wanted: Option<&'a GrammarSource>,
-    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<GrammarSource>, PluginError>> {
         Box::pin(async move { Ok(wanted.cloned()) })
     }
 
@@ -113,7 +113,7 @@ impl ParseOutput for FakeParser {
         &'a self,
         _: &'a RequestId,
         setup: &'a ParserSetup,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
         let session = FakeSession {
             held: String::new(),
             inside: setup.opens_reasoning.then_some("</think>"),
@@ -208,7 +208,7 @@ impl ParseSession for FakeSession {
         &'a mut self,
         text: &'a str,
         _: &'a [u32],
-    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
         self.held.push_str(text);
         let events = self.parse(false);
         Box::pin(async move { events })
@@ -217,7 +217,7 @@ impl ParseSession for FakeSession {
     fn close(
         mut self: Box<Self>,
         _: Finish,
-    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
         Box::pin(async move { self.parse(true) })
     }
 }
@@ -233,7 +233,7 @@ impl CompileGrammar for FakeGrammar {
         &'a self,
         _: &'a RequestId,
         source: &'a GrammarSource,
-    ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
         Box::pin(async move {
             let (text, breaks_off) = match source {
                 GrammarSource::Regex(text) => (text, false),
@@ -278,7 +278,7 @@ impl MatchTokens for Literal {
     fn mask<'a>(
         &'a mut self,
         mask: &'a mut Vec<u32>,
-    ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
+    ) -> PluginFuture<'a, Result<MatchStatus, PluginError>> {
         let status = self.write(mask);
         Box::pin(async move { status })
     }
@@ -287,7 +287,7 @@ impl MatchTokens for Literal {
         &'a mut self,
         tokens: &'a [u32],
         mask: &'a mut Vec<u32>,
-    ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
+    ) -> PluginFuture<'a, Result<MatchStep, PluginError>> {
         for id in tokens {
             assert_eq!(
                 self.ids.pop_front(),
@@ -331,7 +331,7 @@ impl DecidePolicy for FakePolicy {
         &'a self,
         _: &'a RequestId,
         facts: Facts,
-    ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+    ) -> PluginFuture<'a, Result<Decision, PluginError>> {
         self.facts.lock().expect("lock").push(facts);
         Box::pin(async move { self.decision.clone() })
     }
@@ -340,7 +340,7 @@ impl DecidePolicy for FakePolicy {
         &'a self,
         _: &'a RequestId,
         usage: UsageReport,
-    ) -> BoxFuture<'a, Result<(), PluginError>> {
+    ) -> PluginFuture<'a, Result<(), PluginError>> {
         self.accounts.lock().expect("lock").push(usage);
         Box::pin(async { Ok(()) })
     }
@@ -466,8 +466,8 @@ pub(crate) fn service(model: ServedModel, policies: Vec<Arc<dyn DecidePolicy>>) 
     .expect("a good setup")
 }
 
-pub(crate) fn call() -> Call {
-    Call {
+pub(crate) fn call() -> ApiCall {
+    ApiCall {
         request_id: Arc::from("req-1"),
         route: "/v1/chat/completions",
         method: "POST",
@@ -499,9 +499,9 @@ pub(crate) fn constrained(source: GrammarSource) -> Option<ContentConstraint> {
 }
 
 /// Declarations of tools of these names.
-pub(crate) fn functions(names: &[&str]) -> Tools {
+pub(crate) fn functions(names: &[&str]) -> ToolDeclarations {
     let declaration = |name: &&str| ToolDeclaration::new(ToolName::new(*name).expect("a name"));
-    Tools::new(names.iter().map(declaration).collect()).expect("distinct names")
+    ToolDeclarations::new(names.iter().map(declaration).collect()).expect("distinct names")
 }
 
 /// All of an answer, choice by choice.

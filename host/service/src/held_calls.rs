@@ -11,14 +11,14 @@ use mortise_plugin::{Arguments, Nesting, call_as_text};
 use crate::error::ServiceError;
 
 /// A delta with what its tokens were likely.
-pub(crate) type Piece = (Delta, Vec<TokenLogprob>);
+pub(crate) type CallPiece = (Delta, Vec<TokenLogprob>);
 
 /// Calls of one choice, and what waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct HeldCalls {
     calls: Vec<Call>,
     /// Pieces that wait: those from the first call on whose end is not known.
-    waiting: VecDeque<Piece>,
+    waiting: VecDeque<CallPiece>,
     /// Calls that were handed out.
     shown: u32,
 }
@@ -53,8 +53,8 @@ impl HeldCalls {
     /// When calls are out of order, or one goes on after its end.
     pub(crate) fn push(
         &mut self,
-        piece: Piece,
-        hand_out: &mut impl FnMut(Piece),
+        piece: CallPiece,
+        hand_out: &mut impl FnMut(CallPiece),
     ) -> Result<(), ServiceError> {
         match &piece.0 {
             Delta::CallArguments { index, delta } => self.more(*index, delta)?,
@@ -73,7 +73,7 @@ impl HeldCalls {
     }
 
     /// The answer has ended: hand out everything. Of one that was `cut` off, a call that is not whole is none.
-    pub(crate) fn finish(&mut self, cut: bool, hand_out: &mut impl FnMut(Piece)) {
+    pub(crate) fn finish(&mut self, cut: bool, hand_out: &mut impl FnMut(CallPiece)) {
         for call in &mut self.calls {
             if cut && call.arguments.is_none() && !call.nesting.is_closed() {
                 call.arguments = Some(Arguments::Unusable);
@@ -105,7 +105,7 @@ impl HeldCalls {
         whole.for_each(Call::end);
     }
 
-    fn hand_out(&mut self, hand_out: &mut impl FnMut(Piece)) {
+    fn hand_out(&mut self, hand_out: &mut impl FnMut(CallPiece)) {
         while let Some((delta, logprobs)) = self.waiting.pop_front() {
             match delta {
                 Delta::CallBegin { index, id, name } => {

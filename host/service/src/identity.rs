@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mortise_plugin::{Decision, Facts};
 
-use crate::admission::{Call, Policies, account, anonymous, facts, routing_key};
+use crate::admission::{ApiCall, Policies, account, anonymous, facts, routing_key};
 use crate::error::ServiceError;
 use crate::service::Service;
 
@@ -28,7 +28,7 @@ impl Service {
     ///
     /// # Errors
     /// When the caller is refused whatever the body says, or a policy fails.
-    pub async fn identify(&self, call: &Call) -> Result<Identity, ServiceError> {
+    pub async fn identify(&self, call: &ApiCall) -> Result<Identity, ServiceError> {
         let serving = self.serving();
         serving
             .policies
@@ -40,7 +40,7 @@ impl Service {
 impl Policies {
     /// Ask the policies that are bound to no tenant in turn, as for the decision. One that cannot tell leaves
     /// all to the decision.
-    async fn identify(&self, call: &Call, facts: Facts) -> Result<Identity, ServiceError> {
+    async fn identify(&self, call: &ApiCall, facts: Facts) -> Result<Identity, ServiceError> {
         if let Some(granted) = &call.granted {
             return Ok(Identity {
                 tenant: granted.principal.tenant.clone(),

@@ -11,7 +11,7 @@ use mortise_plugin::{NameAndVersion, ParserEvent, ParserSetup, Segment, ToolChoi
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 use tokio::sync::broadcast::Receiver;
 
-use crate::admission::{Admission, Call};
+use crate::admission::{Admission, ApiCall};
 use crate::call_id::new_call_id;
 use crate::check::Request;
 use crate::encoding;
@@ -19,11 +19,11 @@ use crate::error::ServiceError;
 use crate::limits::{MAX_LISTED_TOKENS, MAX_PARSED_BYTES};
 use crate::model::LoadedModel;
 use crate::observer::Outcome;
-use crate::offline::{Chunking, OfflineError, parse_text};
+use crate::offline::{OfflineError, ParserChunking, parse_text};
 use crate::prepare::{self, PromptModel, not_written};
 use crate::refusal::{invalid, refuse};
 use crate::service::{Service, UsedModel, account};
-use mortise_models::conversation::Tools;
+use mortise_models::conversation::ToolDeclarations;
 
 /// Text as a model's tokens.
 pub struct EncodedPrompt {
@@ -82,7 +82,7 @@ pub struct ParseRequest {
     /// Text as the model generated it.
     pub text: String,
     /// Tools that the model was shown.
-    pub tools: Tools,
+    pub tools: ToolDeclarations,
     /// The prompt ended inside a reasoning block.
     pub opens_reasoning: bool,
 }
@@ -108,7 +108,7 @@ impl Service {
     /// When the request is refused, or its prompt cannot be made.
     pub async fn encode_prompt(
         &self,
-        call: &Call,
+        call: &ApiCall,
         request: &Request,
     ) -> Result<EncodedPrompt, ServiceError> {
         let name = request.fields().model.clone();
@@ -118,7 +118,7 @@ impl Service {
 
     async fn try_encode_prompt(
         &self,
-        call: &Call,
+        call: &ApiCall,
         request: &Request,
     ) -> Result<EncodedPrompt, ServiceError> {
         let (mut admission, used) = self.admit(call, &request.fields().model).await?;
@@ -169,7 +169,7 @@ impl Service {
     /// When the request is refused, or the model cannot be loaded.
     pub async fn load(
         &self,
-        call: &Call,
+        call: &ApiCall,
         model: &str,
     ) -> Result<(String, Admission), ServiceError> {
         let (mut admission, used) = self.admit(call, model).await?;
@@ -195,7 +195,7 @@ impl Service {
     /// When the request is refused, or the model's tokens are not known here.
     pub async fn encode_text(
         &self,
-        call: &Call,
+        call: &ApiCall,
         model: &str,
         text: String,
         around: bool,
@@ -241,7 +241,7 @@ impl Service {
     /// When the request is refused, or an id is none of the model's.
     pub async fn decode(
         &self,
-        call: &Call,
+        call: &ApiCall,
         model: &str,
         ids: &[u32],
     ) -> Result<DecodedText, ServiceError> {
@@ -267,7 +267,7 @@ impl Service {
     /// When the request is refused, or the parser fails.
     pub async fn parse(
         &self,
-        call: &Call,
+        call: &ApiCall,
         request: ParseRequest,
     ) -> Result<ParsedText, ServiceError> {
         if request.text.len() > MAX_PARSED_BYTES {
@@ -308,7 +308,7 @@ impl Service {
 
     async fn parse_events(
         &self,
-        call: &Call,
+        call: &ApiCall,
         request: &ParseRequest,
         used: &UsedModel,
         admission: &Admission,
@@ -331,7 +331,14 @@ impl Service {
             opens_reasoning: request.opens_reasoning,
         };
         let (id, text) = (&call.request_id, &request.text);
-        let parsed = parse_text(&**parser, &tokenizer, id, &setup, text, Chunking::Tokens);
+        let parsed = parse_text(
+            &**parser,
+            &tokenizer,
+            id,
+            &setup,
+            text,
+            ParserChunking::Tokens,
+        );
         parsed.await.map_err(|error| match error {
             OfflineError::Plugin(error) => error.into(),
             OfflineError::Tokenizer(error) => invalid("text", error.to_string()),
@@ -375,6 +382,6 @@ fn encode_plain(
     text: &str,
     limits: EncodeLimits<'_>,
 ) -> Result<Vec<u32>, TokenizerError> {
-    let plain = mortise_tokenizer::Segment::Plain(text);
+    let plain = mortise_tokenizer::TextSegment::Plain(text);
     tokenizer.encode_segments_within(&[plain], limits)
 }

@@ -75,11 +75,11 @@ mod uncompiled;
 mod under_way;
 mod wanted;
 
-pub use admission::{Admission, Call, Granted, account as account_of};
+pub use admission::{Admission, ApiCall, Granted, account as account_of};
 pub use answer::Answer;
 pub use check::Request;
 pub use config::ServiceConfig;
-pub use content::{Content, ContentLog, LOOK_AHEAD, Section, Texts};
+pub use content::{ContentLog, LOOK_AHEAD, RequestTexts, Section, TextGroup};
 pub use description::{assumed_format, describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
@@ -88,12 +88,13 @@ pub use failure::{Fallback, RawOnFailure, ScopedGuardrail, ScopedPolicy, ScopedT
 pub use identity::Identity;
 pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText, TemplateUse};
 pub use meant::adapted_name;
-pub use model::{AlwaysLoaded, Held, HoldModels, LoadedModel, ServedModel};
+pub use model::{AlwaysLoaded, HoldModels, LoadedModel, ModelHold, ServedModel};
 pub use mortise_engine::{EarlyStopping, EngineLoad};
 pub use mortise_models::conversation::{
-    Audio, BadToolName, Conversation, ConversationError, Detail, Image, ImageSource, JsonObject,
-    KeyOrder, Message, Modality, Origin, Part, Role, TemplateArgumentError, TemplateArguments,
-    TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
+    Audio, BadToolName, ContentPart, Conversation, ConversationError, Detail, Image, ImageSource,
+    JsonObject, KeyOrder, Message, Modality, PartOrigin, Role, TemplateArgumentError,
+    TemplateArguments, TooDeep, ToolCall, ToolDeclaration, ToolDeclarations, ToolName, ToolsError,
+    template_json,
 };
 pub use mortise_models::lifecycle::{
     AdapterRefusal, LifecycleError, LoadOverrides, ModelEvent, ModelState, ModelStatus, Override,
@@ -104,20 +105,20 @@ pub use mortise_models::{
 };
 pub use mortise_plugin::{
     Assembly, ChunkSizes, Denial, DocumentReader, Fault, GrammarSource, Joint, Kind, Passage,
-    PassageBudget, PluginError, Principal, ReadError, RetrieverContext, SourceText, ToolAnswer,
-    ToolCaller, ToolChoice, ToolDeclaration as RunnableTool, ToolGrant,
+    PassageBudget, PluginError, Principal, ReadError, RetrieverContext, ServerTool as RunnableTool,
+    SourceText, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
 };
 pub use named_templates::TemplateChoice;
 pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
-    Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
+    GrammarVerdict, OfflineError, ParserChunking, RenderedText, check_grammar, parse_text,
     render_template,
 };
 pub use own_tools::OwnTools;
-pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
+pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, ScopePredicate};
 pub use plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, NamedTemplates,
-    ParseOutput, ParseSession, RenderChat, RequestId, RunTool, WatchChoice,
+    CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, NamedTemplates, ParseOutput,
+    ParseSession, PluginFuture, RenderChat, RequestId, RunTool, WatchChoice,
 };
 pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_models::lifecycle::{LifecycleError, ModelEvent, ModelLease, ModelManager};
-use mortise_models::{Generator, Listing, Model, Named};
+use mortise_models::{Generator, HasName, Listing, Model};
 use tokio::sync::broadcast::Receiver;
 
 use crate::error::ServiceError;
@@ -47,7 +47,7 @@ impl LoadedModel {
     }
 }
 
-impl Named for ServedModel {
+impl HasName for ServedModel {
     fn name(&self) -> &str {
         &self.listing.name
     }
@@ -58,13 +58,13 @@ impl Named for ServedModel {
 }
 
 /// A hold on a model, or the reason against it.
-pub type Held<'a> =
+pub type ModelHold<'a> =
     Pin<Box<dyn Future<Output = Result<Option<ModelLease>, LifecycleError>> + Send + 'a>>;
 
 /// Keeps models loaded while requests use them, and loads them where requests may do that.
 pub trait HoldModels: Send + Sync {
     /// Hold the model of this public name until the lease is dropped. `None`: it needs no hold.
-    fn hold<'a>(&'a self, name: &'a str) -> Held<'a>;
+    fn hold<'a>(&'a self, name: &'a str) -> ModelHold<'a>;
 
     /// Keep the model of this public name loaded for so long after its last request.
     fn keep(&self, _name: &str, _time: Duration) {}
@@ -80,13 +80,13 @@ pub trait HoldModels: Send + Sync {
 pub struct AlwaysLoaded;
 
 impl HoldModels for AlwaysLoaded {
-    fn hold<'a>(&'a self, _: &'a str) -> Held<'a> {
+    fn hold<'a>(&'a self, _: &'a str) -> ModelHold<'a> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }
 
 impl HoldModels for ModelManager {
-    fn hold<'a>(&'a self, name: &'a str) -> Held<'a> {
+    fn hold<'a>(&'a self, name: &'a str) -> ModelHold<'a> {
         Box::pin(async move { self.acquire(name).await.map(Some) })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mortise_plugin::{PluginError, RenderedPrompt, TemplateInput};
 
 use crate::error::ServiceError;
-use crate::plugins::{BoxFuture, NamedTemplates, RenderChat, RequestId};
+use crate::plugins::{NamedTemplates, PluginFuture, RenderChat, RequestId};
 use crate::refusal::invalid;
 use crate::request::ChosenTemplate;
 
@@ -24,7 +24,7 @@ impl RenderChat for TemplateChoice {
         &'a self,
         request: &'a RequestId,
         input: TemplateInput,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+    ) -> PluginFuture<'a, Result<RenderedPrompt, PluginError>> {
         match &self.with_tools {
             Some(template) if input.tools.is_some() => template.render(request, input),
             _ => self.first.render(request, input),

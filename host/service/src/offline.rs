@@ -62,7 +62,7 @@ pub async fn render_template(
 
 /// Cuts of a text before it goes to a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chunking {
+pub enum ParserChunking {
     /// One piece.
     Whole,
     /// Pieces of so many characters, at least one.
@@ -80,7 +80,7 @@ pub async fn parse_text(
     request: &RequestId,
     setup: &ParserSetup,
     text: &str,
-    chunking: Chunking,
+    chunking: ParserChunking,
 ) -> Result<Vec<ParserEvent>, OfflineError> {
     let Some(mut session) = parser.open(request, setup).await? else {
         return Ok(join([ParserEvent::Content(text.to_owned())]));
@@ -97,18 +97,18 @@ fn pieces(
     parser: &dyn ParseOutput,
     tokenizer: &Tokenizer,
     text: &str,
-    chunking: Chunking,
+    chunking: ParserChunking,
 ) -> Result<Vec<(String, Vec<u32>)>, OfflineError> {
     let every = match chunking {
-        Chunking::Whole => usize::MAX,
-        Chunking::Every(count) => count.max(1),
-        Chunking::At(count) => {
+        ParserChunking::Whole => usize::MAX,
+        ParserChunking::Every(count) => count.max(1),
+        ParserChunking::At(count) => {
             let at = text.char_indices().nth(count);
             let (head, tail) = text.split_at(at.map_or(text.len(), |(at, _)| at));
             let pieces = [head, tail].map(|piece| (piece.to_owned(), Vec::new()));
             return Ok(pieces.into());
         }
-        Chunking::Tokens => {
+        ParserChunking::Tokens => {
             let table = Arc::clone(tokenizer.table());
             let keep = parser.traits().keep_special_tokens;
             let mut detokenizer = Detokenizer::new(table, keep, true);

@@ -10,12 +10,12 @@ use crate::content::Transcript;
 use crate::event::Event;
 use crate::latency::Latency;
 use crate::observer::{ModelObserver, Outcome, Summary};
-use crate::ranking::Ranking;
-use crate::response_cache::{CacheUse, Recording};
+use crate::ranking::CandidateRanking;
+use crate::response_cache::{AnswerRecording, CacheUse};
 use crate::spans;
-use crate::tally::Tally;
+use crate::tally::TokenTally;
 
-/// Parts that a [`Part`] is made of.
+/// Parts that a [`PromptAnswer`] is made of.
 pub(crate) struct PartSetup {
     pub(crate) model: Arc<str>,
     /// Number of the part's first choice while it is generated.
@@ -26,13 +26,13 @@ pub(crate) struct PartSetup {
     pub(crate) prompt: Vec<u32>,
     /// Choices that are given, the best ones.
     pub(crate) given: u32,
-    pub(crate) tallies: Vec<Arc<Tally>>,
+    pub(crate) tallies: Vec<Arc<TokenTally>>,
     pub(crate) latency: Arc<Latency>,
     pub(crate) admission: Admission,
     /// Outcome of looking the answer up in the cache, if it was.
     pub(crate) cache: Option<CacheUse>,
     /// The answer as it is kept.
-    pub(crate) recording: Option<Recording>,
+    pub(crate) recording: Option<AnswerRecording>,
     /// Texts for the log of contents, if there is one.
     pub(crate) transcript: Option<Transcript>,
     pub(crate) observer: Arc<dyn ModelObserver>,
@@ -52,10 +52,10 @@ impl PartSetup {
 
 /// One prompt while it is answered. When it ends or is dropped, the observer and the policies are
 /// given its figures.
-pub(crate) struct Part {
+pub(crate) struct PromptAnswer {
     setup: PartSetup,
     /// Buffer where only the best choices are given.
-    ranking: Option<Ranking>,
+    ranking: Option<CandidateRanking>,
     unfinished: usize,
     /// Reason of the first choice.
     finish: FinishReason,
@@ -63,12 +63,12 @@ pub(crate) struct Part {
     outcome: Option<Outcome>,
 }
 
-impl Part {
+impl PromptAnswer {
     pub(crate) fn new(setup: PartSetup) -> Self {
         let candidates = setup.tallies.len();
         let ranked = (setup.given as usize) < candidates;
         Self {
-            ranking: ranked.then(|| Ranking::new(setup.given, candidates)),
+            ranking: ranked.then(|| CandidateRanking::new(setup.given, candidates)),
             unfinished: candidates,
             finish: FinishReason::Stop,
             outcome: None,
@@ -154,7 +154,7 @@ impl Part {
 
     /// Tokens so far.
     pub(crate) fn usage(&self) -> Usage {
-        Tally::usage(self.setup.tallies.iter().map(Arc::as_ref))
+        TokenTally::usage(self.setup.tallies.iter().map(Arc::as_ref))
     }
 
     /// Figures so far; a part that has not ended counts as cancelled.
@@ -183,7 +183,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PromptAnswer {
     fn drop(&mut self) {
         self.end(Outcome::Cancelled);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mortise_models::AdapterError;
 use mortise_plugin::{Decision, Facts};
 
-use crate::admission::{Call, Policies, facts, routing_key};
+use crate::admission::{ApiCall, Policies, facts, routing_key};
 use crate::error::ServiceError;
 use crate::model::ServedModel;
 use crate::service::Service;
@@ -16,7 +16,7 @@ const HIDING: [u16; 2] = [403, 404];
 impl Service {
     /// The models that a caller is shown, in the order of the configuration. The policies are asked about each of
     /// them, and nothing is taken for that.
-    pub async fn permitted(&self, call: &Call) -> Vec<Arc<ServedModel>> {
+    pub async fn permitted(&self, call: &ApiCall) -> Vec<Arc<ServedModel>> {
         let mut shown = Vec::new();
         for model in self.models() {
             if !model.listing.hidden && self.permits(call, &model.listing.name).await {
@@ -32,7 +32,7 @@ impl Service {
     /// When there is none; the error names those that the caller may use.
     pub async fn model_for(
         &self,
-        call: &Call,
+        call: &ApiCall,
         name: &str,
     ) -> Result<Arc<ServedModel>, ServiceError> {
         match self.model(name) {
@@ -42,7 +42,7 @@ impl Service {
     }
 
     /// An error that names no model which the caller may not use.
-    pub(crate) async fn discreet(&self, call: &Call, error: ServiceError) -> ServiceError {
+    pub(crate) async fn discreet(&self, call: &ApiCall, error: ServiceError) -> ServiceError {
         match error {
             ServiceError::ModelNotFound { model, .. } => {
                 let shown = self.permitted(call).await;
@@ -64,7 +64,7 @@ impl Service {
     }
 
     /// True if a caller is shown what has this name.
-    pub(crate) async fn permits(&self, call: &Call, model: &str) -> bool {
+    pub(crate) async fn permits(&self, call: &ApiCall, model: &str) -> bool {
         let facts = facts(call, Some(model), false, None);
         let serving = self.serving();
         match serving.policies.recognised(call, facts).await {
@@ -79,7 +79,7 @@ impl Policies {
     /// Whether a caller may know of the model that the facts name. As for the decision, the policies that are bound
     /// to no tenant are asked in turn, then those of the tenant. One that cannot be asked twice hides nothing; one
     /// that fails and is required hides the model.
-    async fn show(&self, call: &Call, facts: &Facts) -> bool {
+    async fn show(&self, call: &ApiCall, facts: &Facts) -> bool {
         if call.granted.is_some() {
             return true;
         }

@@ -6,20 +6,20 @@ use crate::plugins::{CompileGrammar, ParseOutput, RenderChat};
 use crate::routing_key::RoutingKey;
 
 /// Predicate over requests: whether a plugin serves one.
-pub type Scope = Arc<dyn Fn(&RoutingKey<'_>) -> bool + Send + Sync>;
+pub type ScopePredicate = Arc<dyn Fn(&RoutingKey<'_>) -> bool + Send + Sync>;
 
 /// Plugins of one kind in order of precedence. The first whose scope matches a request serves it.
-pub struct PluginRoutes<T: ?Sized>(Arc<[(Scope, Option<Arc<T>>)]>);
+pub struct PluginRoutes<T: ?Sized>(Arc<[(ScopePredicate, Option<Arc<T>>)]>);
 
 impl<T: ?Sized> PluginRoutes<T> {
     /// Plugins with their scopes. `None` ends the search: matching requests have no plugin.
-    pub fn new(plugins: impl IntoIterator<Item = (Scope, Option<Arc<T>>)>) -> Self {
+    pub fn new(plugins: impl IntoIterator<Item = (ScopePredicate, Option<Arc<T>>)>) -> Self {
         Self(plugins.into_iter().collect())
     }
 
     /// One plugin for all requests.
     pub fn one(plugin: Arc<T>) -> Self {
-        let all: Scope = Arc::new(|_| true);
+        let all: ScopePredicate = Arc::new(|_| true);
         Self::new([(all, Some(plugin))])
     }
 
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn the_first_matching_scope_serves() {
-        let acme: Scope = Arc::new(|key| key.tenant == Some("acme"));
-        let chat: Scope = Arc::new(|key| key.route == "/chat");
-        let all: Scope = Arc::new(|_| true);
+        let acme: ScopePredicate = Arc::new(|key| key.tenant == Some("acme"));
+        let chat: ScopePredicate = Arc::new(|key| key.route == "/chat");
+        let all: ScopePredicate = Arc::new(|_| true);
         let routes: PluginRoutes<str> = PluginRoutes::new([
             (acme, Some(Arc::from("acme's"))),
             (chat, None),

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use mortise_plugin::{
     AnswerPart, Decision, Facts, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict,
     MatchStatus, MatchStep, ParserEvent, ParserSetup, ParserTraits, PluginError, RenderedPrompt,
-    TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, UsageReport,
+    ServerTool, TemplateInput, ToolAnswer, ToolCaller, UsageReport,
 };
 
 use crate::routing_key::RoutingKey;
 
 /// A future in a box, so that traits with it stay object safe.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type PluginFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The server's id of the request that a call is made for.
 pub type RequestId = Arc<str>;
@@ -30,7 +30,7 @@ pub trait RenderChat: Send + Sync {
         &'a self,
         request: &'a RequestId,
         input: TemplateInput,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>>;
+    ) -> PluginFuture<'a, Result<RenderedPrompt, PluginError>>;
 
     /// Templates that a request may choose in its place, by name.
     fn named(&self) -> Option<&NamedTemplates> {
@@ -49,7 +49,7 @@ pub trait ParseOutput: Send + Sync {
         request: &'a RequestId,
         setup: &'a ParserSetup,
         wanted: Option<&'a GrammarSource>,
-    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>>;
+    ) -> PluginFuture<'a, Result<Option<GrammarSource>, PluginError>>;
 
     /// Open a session for one answer; none if there is nothing to parse.
     #[allow(
@@ -60,7 +60,7 @@ pub trait ParseOutput: Send + Sync {
         &'a self,
         request: &'a RequestId,
         setup: &'a ParserSetup,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>>;
+    ) -> PluginFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>>;
 }
 
 /// Session of one answer that is parsed (`output-parser.session`).
@@ -70,13 +70,13 @@ pub trait ParseSession: Send {
         &'a mut self,
         text: &'a str,
         tokens: &'a [u32],
-    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>>;
+    ) -> PluginFuture<'a, Result<Vec<ParserEvent>, PluginError>>;
 
     /// The answer has ended.
     fn close(
         self: Box<Self>,
         finish: Finish,
-    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>>;
+    ) -> PluginFuture<'static, Result<Vec<ParserEvent>, PluginError>>;
 }
 
 /// Compiles grammars (`grammar`).
@@ -86,7 +86,7 @@ pub trait CompileGrammar: Send + Sync {
         &'a self,
         request: &'a RequestId,
         source: &'a GrammarSource,
-    ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>>;
+    ) -> PluginFuture<'a, Result<Box<dyn MatchTokens>, PluginError>>;
 }
 
 /// Matcher of one sequence that is constrained (`grammar.matcher`).
@@ -95,14 +95,14 @@ pub trait MatchTokens: Send {
     fn mask<'a>(
         &'a mut self,
         mask: &'a mut Vec<u32>,
-    ) -> BoxFuture<'a, Result<MatchStatus, PluginError>>;
+    ) -> PluginFuture<'a, Result<MatchStatus, PluginError>>;
 
     /// Take tokens, then write the mask of the new state.
     fn advance<'a>(
         &'a mut self,
         tokens: &'a [u32],
         mask: &'a mut Vec<u32>,
-    ) -> BoxFuture<'a, Result<MatchStep, PluginError>>;
+    ) -> PluginFuture<'a, Result<MatchStep, PluginError>>;
 }
 
 /// Decides on requests (`policy`).
@@ -129,7 +129,7 @@ pub trait DecidePolicy: Send + Sync {
         &'a self,
         _request: &'a RequestId,
         _facts: Facts,
-    ) -> BoxFuture<'a, Result<Option<Decision>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Decision>, PluginError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
@@ -138,20 +138,20 @@ pub trait DecidePolicy: Send + Sync {
         &'a self,
         request: &'a RequestId,
         facts: Facts,
-    ) -> BoxFuture<'a, Result<Decision, PluginError>>;
+    ) -> PluginFuture<'a, Result<Decision, PluginError>>;
 
     /// Learn what an allowed request came to.
     fn account<'a>(
         &'a self,
         request: &'a RequestId,
         usage: UsageReport,
-    ) -> BoxFuture<'a, Result<(), PluginError>>;
+    ) -> PluginFuture<'a, Result<(), PluginError>>;
 }
 
 /// Runs tools while a model answers (`tool`).
 pub trait RunTool: Send + Sync {
     /// Declarations of the tools.
-    fn declarations(&self) -> Vec<ToolDeclaration>;
+    fn declarations(&self) -> Vec<ServerTool>;
 
     /// Whether a request may use the tools.
     fn serves(&self, _key: &RoutingKey<'_>) -> bool {
@@ -171,7 +171,7 @@ pub trait RunTool: Send + Sync {
         caller: &'a ToolCaller,
         name: &'a str,
         arguments: &'a str,
-    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>>;
+    ) -> PluginFuture<'a, Result<ToolAnswer, PluginError>>;
 }
 
 /// Time of a guardrail's verdict.
@@ -220,7 +220,7 @@ pub trait GuardAnswer: Send + Sync {
         request: &'a RequestId,
         told: &'a GuardContext,
         messages: &'a str,
-    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>>;
+    ) -> PluginFuture<'a, Result<GuardVerdict, PluginError>>;
 
     /// Open a session for one choice; none if there is nothing to look at.
     #[allow(
@@ -231,7 +231,7 @@ pub trait GuardAnswer: Send + Sync {
         &'a self,
         request: &'a RequestId,
         told: &'a GuardContext,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>>;
+    ) -> PluginFuture<'a, Result<Option<Box<dyn WatchChoice>>, PluginError>>;
 }
 
 /// Session of one choice that a guardrail looks at (`guardrail.session`).
@@ -242,12 +242,12 @@ pub trait WatchChoice: Send {
         part: &'a AnswerPart,
         text: &'a str,
         held: u32,
-    ) -> BoxFuture<'a, Result<GuardVerdict, PluginError>>;
+    ) -> PluginFuture<'a, Result<GuardVerdict, PluginError>>;
 
     /// The choice has ended; of its last part, `held` bytes are held back.
     fn close(
         self: Box<Self>,
         finish: Finish,
         held: u32,
-    ) -> BoxFuture<'static, Result<GuardVerdict, PluginError>>;
+    ) -> PluginFuture<'static, Result<GuardVerdict, PluginError>>;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_engine::{LogprobParams, PromptToken as ScoredToken};
+use mortise_engine::{LogprobParams, ScoredToken};
 use mortise_tokenizer::{Detokenizer, TokenTable};
 
 use crate::check::Request;

@@ -4,14 +4,14 @@ use crate::event::Event;
 
 /// Buffers the events of all candidates until their scores are known.
 #[derive(Debug)]
-pub(crate) struct Ranking {
+pub(crate) struct CandidateRanking {
     /// Number of candidates that are given.
     keep: usize,
     /// Events of each candidate.
     buffered: Vec<Vec<Event>>,
 }
 
-impl Ranking {
+impl CandidateRanking {
     /// Rank `candidates` candidates and give the best `keep`.
     pub(crate) fn new(keep: u32, candidates: usize) -> Self {
         Self {

@@ -4,7 +4,7 @@
 use mortise_plugin::Facts;
 
 use crate::error::ServiceError;
-use crate::plugins::BoxFuture;
+use crate::plugins::PluginFuture;
 
 /// Name of the header in which policies are told who was recognised, as JSON. What a caller sends by this name is left
 /// out of the facts.
@@ -20,7 +20,7 @@ pub trait RecogniseCaller: Send + Sync {
     fn recognise<'a>(
         &'a self,
         headers: &'a [(String, String)],
-    ) -> BoxFuture<'a, Result<Option<String>, ServiceError>>;
+    ) -> PluginFuture<'a, Result<Option<String>, ServiceError>>;
 }
 
 /// Recognises nobody.
@@ -30,7 +30,7 @@ impl RecogniseCaller for RecogniseNobody {
     fn recognise<'a>(
         &'a self,
         _headers: &'a [(String, String)],
-    ) -> BoxFuture<'a, Result<Option<String>, ServiceError>> {
+    ) -> PluginFuture<'a, Result<Option<String>, ServiceError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }

@@ -4,7 +4,7 @@
 use mortise_engine::EarlyStopping;
 use mortise_plugin::{GrammarSource, ToolChoice};
 
-use mortise_models::conversation::{Conversation, TemplateArguments, Tools};
+use mortise_models::conversation::{Conversation, TemplateArguments, ToolDeclarations};
 
 use crate::gbnf;
 use crate::limits::MAX_GRAMMAR_BYTES;
@@ -80,7 +80,7 @@ pub struct RequestFields {
     /// Report the ids of all tokens, of the prompt and generated; not with tools of the server.
     pub return_tokens: bool,
     /// Tools that the caller declares and runs.
-    pub tools: Tools,
+    pub tools: ToolDeclarations,
     /// Names of tools that the server may run itself, beside the caller's own.
     pub server_tools: Vec<String>,
     /// Tools that the server runs for this request alone.

@@ -10,8 +10,8 @@ use mortise_plugin::{
     SourceText,
 };
 
-use crate::plugin_routing::Scope;
-use crate::plugins::{BoxFuture, RequestId};
+use crate::plugin_routing::ScopePredicate;
+use crate::plugins::{PluginFuture, RequestId};
 use crate::routing_key::RoutingKey;
 
 /// Divides documents, rewrites queries and chooses passages (`retriever`).
@@ -39,7 +39,7 @@ pub trait Retrieve: Send + Sync {
         told: &'a RetrieverContext,
         document: SourceText,
         sizes: ChunkSizes,
-    ) -> BoxFuture<'a, Result<Vec<Range<usize>>, PluginError>>;
+    ) -> PluginFuture<'a, Result<Vec<Range<usize>>, PluginError>>;
 
     /// Texts to search for in place of a query.
     fn rewrite<'a>(
@@ -47,7 +47,7 @@ pub trait Retrieve: Send + Sync {
         request: &'a RequestId,
         told: &'a RetrieverContext,
         query: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<String>, PluginError>>;
+    ) -> PluginFuture<'a, Result<Vec<String>, PluginError>>;
 
     /// Passages that a model is given.
     fn assemble<'a>(
@@ -57,7 +57,7 @@ pub trait Retrieve: Send + Sync {
         query: &'a str,
         candidates: &'a [Passage],
         budget: PassageBudget,
-    ) -> BoxFuture<'a, Result<Assembly, PluginError>>;
+    ) -> PluginFuture<'a, Result<Assembly, PluginError>>;
 }
 
 /// All retrievers by name.
@@ -90,7 +90,7 @@ pub struct ScopedRetriever {
     /// See [`Retrieve::name`].
     pub name: String,
     /// See [`Retrieve::serves`].
-    pub scope: Scope,
+    pub scope: ScopePredicate,
     /// See [`Retrieve::is_required`].
     pub required: bool,
 }
@@ -123,7 +123,7 @@ impl Retrieve for ScopedRetriever {
         told: &'a RetrieverContext,
         document: SourceText,
         sizes: ChunkSizes,
-    ) -> BoxFuture<'a, Result<Vec<Range<usize>>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<Range<usize>>, PluginError>> {
         self.retriever.chunk(request, told, document, sizes)
     }
 
@@ -132,7 +132,7 @@ impl Retrieve for ScopedRetriever {
         request: &'a RequestId,
         told: &'a RetrieverContext,
         query: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<String>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<String>, PluginError>> {
         self.retriever.rewrite(request, told, query)
     }
 
@@ -143,7 +143,7 @@ impl Retrieve for ScopedRetriever {
         query: &'a str,
         candidates: &'a [Passage],
         budget: PassageBudget,
-    ) -> BoxFuture<'a, Result<Assembly, PluginError>> {
+    ) -> PluginFuture<'a, Result<Assembly, PluginError>> {
         self.retriever
             .assemble(request, told, query, candidates, budget)
     }

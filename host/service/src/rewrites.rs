@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_models::conversation::{Conversation, Message, Part, Role};
+use mortise_models::conversation::{ContentPart, Conversation, Message, Role};
 use mortise_plugin::{Allowance, Decision, Denial, Facts, Rewrite, SystemPlace};
 
 use crate::check::Request;
@@ -148,7 +148,7 @@ fn with_system(messages: &[Message], text: &str, place: SystemPlace) -> Option<V
         && is_system(first)
     {
         let mut first = first.clone();
-        let own = Part::Text(format!("{text}\n\n"));
+        let own = ContentPart::Text(format!("{text}\n\n"));
         first.content.insert(0, own);
         return Some(std::iter::once(first).chain(more.iter().cloned()).collect());
     }
@@ -163,7 +163,7 @@ mod tests {
     fn said(messages: &[Message]) -> Vec<String> {
         let texts = messages.iter().map(|message| {
             let parts = message.content.iter().map(|part| match part {
-                Part::Text(text) => text.as_str(),
+                ContentPart::Text(text) => text.as_str(),
                 _ => "?",
             });
             parts.collect::<String>()

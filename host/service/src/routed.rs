@@ -7,7 +7,7 @@ use mortise_models::AliasCounters;
 use mortise_models::lifecycle::LifecycleError;
 use mortise_trace::Span;
 
-use crate::admission::Call;
+use crate::admission::ApiCall;
 use crate::error::ServiceError;
 use crate::observer::{GuardedPart, ModelObserver, Outcome, Summary, ToolRun};
 
@@ -31,7 +31,7 @@ impl Routed {
     }
 
     /// The request failed before its answer began.
-    pub(crate) fn failed(&self, call: &Call, error: &ServiceError) {
+    pub(crate) fn failed(&self, call: &ApiCall, error: &ServiceError) {
         let Some(counters) = &self.counters else {
             return;
         };

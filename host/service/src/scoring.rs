@@ -3,7 +3,7 @@
 use mortise_models::{EmbeddingPrompts, Model, PromptUse, TextEmbedder, TextReranker, Usage};
 use mortise_tokenizer::{EncodeLimits, EncodedPair, TokenizerError};
 
-use crate::admission::{Admission, Call};
+use crate::admission::{Admission, ApiCall};
 use crate::embedding::{EmbeddingInput, too_long};
 use crate::encoding;
 use crate::error::ServiceError;
@@ -46,7 +46,11 @@ impl Service {
     ///
     /// # Errors
     /// When the request is refused, or the model fails.
-    pub async fn score(&self, call: &Call, request: ScoreRequest) -> Result<Scores, ServiceError> {
+    pub async fn score(
+        &self,
+        call: &ApiCall,
+        request: ScoreRequest,
+    ) -> Result<Scores, ServiceError> {
         let name = request.model.clone();
         let span = spans::of_operation("rerank", &name);
         let result = span.run(self.try_score(call, request)).await;
@@ -61,7 +65,11 @@ impl Service {
         result
     }
 
-    async fn try_score(&self, call: &Call, request: ScoreRequest) -> Result<Scores, ServiceError> {
+    async fn try_score(
+        &self,
+        call: &ApiCall,
+        request: ScoreRequest,
+    ) -> Result<Scores, ServiceError> {
         let call = call.of_length(length(&request));
         let (mut admission, used) = self.admit(&call, &request.model).await?;
         let model = &used.loaded.model;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mortise_plugin::{PluginError, Principal, ToolAnswer, ToolCaller, ToolDeclaration};
+use mortise_plugin::{PluginError, Principal, ServerTool, ToolAnswer, ToolCaller};
 use mortise_trace::Span;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -380,7 +380,7 @@ impl RunningCalls {
 }
 
 /// The declaration of a plugin's tool as the model is shown it.
-fn declaration(declared: &ToolDeclaration) -> Result<Declaration, ServerToolsError> {
+fn declaration(declared: &ServerTool) -> Result<Declaration, ServerToolsError> {
     let broken = |problem: String| ServerToolsError::Declaration {
         name: declared.name.clone(),
         problem,

@@ -14,7 +14,7 @@ use mortise_trace::Span;
 
 use self::cached::Ready;
 pub(crate) use crate::admission::account;
-use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
+use crate::admission::{Admission, ApiCall, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, StartedPart};
 use crate::beginning::answer_of;
 use crate::check::Request;
@@ -35,7 +35,7 @@ use crate::rewrites;
 use crate::routed::Routed;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
 use crate::spans;
-use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
+use crate::submit::{ChoiceSlot, ReadyPrompt, SubmitTarget, Submitter};
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
 use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
@@ -163,7 +163,7 @@ impl Service {
     /// policy is told when the admission is dropped.
     pub async fn authorize(
         &self,
-        call: &Call,
+        call: &ApiCall,
         model: Option<&str>,
     ) -> Result<Admission, ServiceError> {
         let serving = self.serving();
@@ -185,7 +185,7 @@ impl Service {
     /// Ask the policies about a request to a model that generates nothing, and find the model.
     pub(crate) async fn admit(
         &self,
-        call: &Call,
+        call: &ApiCall,
         model: &str,
     ) -> Result<(Admission, UsedModel), ServiceError> {
         let serving = self.serving();
@@ -233,7 +233,7 @@ impl Service {
     ///
     /// # Errors
     /// When the request is refused or cannot be submitted.
-    pub async fn start(&self, call: Call, request: Request) -> Result<Answer, ServiceError> {
+    pub async fn start(&self, call: ApiCall, request: Request) -> Result<Answer, ServiceError> {
         self.start_all(call, vec![request]).await
     }
 
@@ -245,7 +245,7 @@ impl Service {
     /// When one of the prompts is refused or cannot be submitted.
     pub async fn start_all(
         &self,
-        call: Call,
+        call: ApiCall,
         requests: Vec<Request>,
     ) -> Result<Answer, ServiceError> {
         let serving = self.serving();
@@ -315,7 +315,7 @@ impl Service {
     async fn begin(
         &self,
         serving: &Arc<Generation>,
-        call: &Call,
+        call: &ApiCall,
         request: Request,
         numbers: &mut Numbers,
     ) -> Result<StartedPart, ServiceError> {
@@ -337,7 +337,7 @@ impl Service {
         &self,
         routed: &Routed,
         serving: &Arc<Generation>,
-        call: &Call,
+        call: &ApiCall,
         request: Request,
         numbers: &mut Numbers,
     ) -> Result<StartedPart, ServiceError> {
@@ -364,7 +364,7 @@ impl Service {
         let request = request.with_server_tools(tools.declarations())?;
         let submitter = self.submitter(
             call,
-            Target::of(&name, &generator),
+            SubmitTarget::of(&name, &generator),
             plugins,
             &used,
             &admission,
@@ -415,7 +415,7 @@ impl Service {
         let mut choices = Vec::with_capacity(candidates as usize);
         for index in 0..candidates {
             let number = first + index;
-            let slot = Slot {
+            let slot = ChoiceSlot {
                 number,
                 index,
                 round: RoundKind::First,
@@ -440,8 +440,8 @@ impl Service {
 
     fn submitter(
         &self,
-        call: &Call,
-        target: Target,
+        call: &ApiCall,
+        target: SubmitTarget,
         plugins: RequestPlugins,
         used: &UsedModel,
         admission: &Admission,
@@ -565,7 +565,7 @@ impl Generation {
     /// after them.
     async fn admit(
         &self,
-        call: &Call,
+        call: &ApiCall,
         model: &str,
         answer: Option<(&RequestFields, Option<u32>)>,
     ) -> Result<(Admission, Meant), ServiceError> {

@@ -7,7 +7,7 @@ use mortise_models::OutputStream;
 
 use crate::event::Event;
 use crate::response_cache::Recorded;
-use crate::tally::{RoundKind, Tally};
+use crate::tally::{RoundKind, TokenTally};
 use crate::tool_loop::ToolLoop;
 
 /// Source of events.
@@ -38,15 +38,15 @@ impl ChoiceSource {
 
 /// An answer that was made before, with choices that are numbered from `first`, and what it took: its prompt was
 /// found whole.
-pub(crate) fn replayed(answer: &Recorded, first: u32) -> (Vec<ChoiceSource>, Vec<Arc<Tally>>) {
+pub(crate) fn replayed(answer: &Recorded, first: u32) -> (Vec<ChoiceSource>, Vec<Arc<TokenTally>>) {
     let usage = answer.usage;
     let tally = |_| {
-        let tally = Tally::default();
+        let tally = TokenTally::default();
         tally.add_prompt(RoundKind::First, usage.prompt_tokens);
         tally.add_cached(RoundKind::First, usage.prompt_tokens);
         Arc::new(tally)
     };
-    let tallies: Vec<Arc<Tally>> = (0..answer.choices()).map(tally).collect();
+    let tallies: Vec<Arc<TokenTally>> = (0..answer.choices()).map(tally).collect();
     if let Some(tally) = tallies.first() {
         tally.add_completion(usage.completion_tokens);
         tally.add_reasoning(usage.reasoning_tokens);

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use mortise_models::Usage;
 use mortise_plugin::{Finish, ParserEvent, PluginError};
-use mortise_trace::{Kind, Span, Value, collected, short};
+use mortise_trace::{Span, SpanRole, Value, collected, short};
 
 use crate::error::ServiceError;
 use crate::observer::Outcome;
-use crate::plugins::{BoxFuture, ParseSession};
+use crate::plugins::{ParseSession, PluginFuture};
 use crate::request::{Prompt, RequestFields};
 
 /// Run a part of the current span that a request may fail in.
@@ -67,7 +67,7 @@ pub(crate) fn of_operation(operation: &'static str, model: &str) -> Span {
         ("gen_ai.request.model", Value::from(model.clone())),
     ];
     let name = format!("{operation} {model}");
-    Span::current().child(name, Kind::Internal, attributes)
+    Span::current().child(name, SpanRole::Internal, attributes)
 }
 
 /// End the span of an answer.
@@ -206,7 +206,7 @@ impl ParseSession for TracedSession {
         &'a mut self,
         text: &'a str,
         tokens: &'a [u32],
-    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
         Box::pin(async move {
             let began = Instant::now();
             let fed = self.session.feed(text, tokens).await;
@@ -219,7 +219,7 @@ impl ParseSession for TracedSession {
     fn close(
         self: Box<Self>,
         finish: Finish,
-    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
         let Self { session, asked } = *self;
         Box::pin(async move {
             // As a whole: it is recorded when it is dropped.

@@ -5,7 +5,7 @@ use mortise_plugin::Principal;
 
 use crate::error::ServiceError;
 use crate::observer::Outcome;
-use crate::plugins::BoxFuture;
+use crate::plugins::PluginFuture;
 use crate::request::Prompt;
 use crate::told_length;
 
@@ -24,7 +24,7 @@ pub trait Spend: Send + Sync {
     fn reserve<'a>(
         &'a self,
         purchase: Purchase<'a>,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Reserved>>, ServiceError>>;
+    ) -> PluginFuture<'a, Result<Option<Box<dyn Reserved>>, ServiceError>>;
 }
 
 /// Request that costs something.
@@ -68,7 +68,7 @@ impl Spend for SpendNothing {
     fn reserve<'a>(
         &'a self,
         _: Purchase<'a>,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Reserved>>, ServiceError>> {
+    ) -> PluginFuture<'a, Result<Option<Box<dyn Reserved>>, ServiceError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }

@@ -4,7 +4,7 @@
 //! A mark such as `<tool_call>` may be a control token of the model. Grammars of texts never take a control token, so
 //! each mark is taken in either way.
 
-use mortise_tokenizer::ControlToken;
+use mortise_tokenizer::SpecialToken;
 use serde_json::{Map, Value, json};
 
 use crate::gbnf;
@@ -31,7 +31,7 @@ pub struct TagError {
 /// For what is malformed, or cannot be written as a grammar.
 pub(crate) fn structural_tag(
     tag: &Map<String, Value>,
-    control: &[ControlToken],
+    control: &[SpecialToken],
 ) -> Result<String, TagError> {
     let mut writer = Writer {
         control,
@@ -156,7 +156,7 @@ enum Piece<'a> {
 }
 
 struct Writer<'a> {
-    control: &'a [ControlToken],
+    control: &'a [SpecialToken],
     rules: Vec<String>,
     formats: usize,
 }

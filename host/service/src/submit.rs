@@ -10,7 +10,7 @@ use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
 use mortise_trace::Span;
 
-use crate::admission::Call;
+use crate::admission::ApiCall;
 use crate::check::Request;
 use crate::choice::{Choice, ChoiceParts, ChoiceStream};
 use crate::constraint::{MaskThreads, MatcherFault};
@@ -29,14 +29,14 @@ use crate::rendered_prompt::{self, RenderedModel};
 use crate::request::{BeamFields, Prompt, RequestFields};
 use crate::spans;
 use crate::spending::{self, Purchase};
-use crate::tally::{RoundKind, Tally};
+use crate::tally::{RoundKind, TokenTally};
 use crate::throughput::Throughputs;
 use crate::uncompiled::{find_wrong, no_grammar};
-use crate::under_way::Watched;
+use crate::under_way::WatchedAnswer;
 
 /// Submits the sequences of one prompt, and holds what they have in common.
 pub(crate) struct Submitter {
-    pub(crate) target: Target,
+    pub(crate) target: SubmitTarget,
     pub(crate) plugins: RequestPlugins,
     /// Public name of the model.
     pub(crate) name: Arc<str>,
@@ -59,7 +59,7 @@ pub(crate) struct Submitter {
 }
 
 /// Runtime that a prompt is submitted to.
-pub(crate) enum Target {
+pub(crate) enum SubmitTarget {
     /// Tokens in, tokens out.
     Tokens(TokenModel),
     /// Conversation in, events out.
@@ -68,7 +68,7 @@ pub(crate) enum Target {
     Rendered(RenderedModel),
 }
 
-impl Target {
+impl SubmitTarget {
     /// The runtime behind a generator; `name` is the public name of the model, with that of its adapter.
     pub(crate) fn of(name: &str, generator: &Generator) -> Self {
         let name = Arc::from(name);
@@ -119,7 +119,7 @@ impl ChoiceRound {
     }
 }
 
-impl Target {
+impl SubmitTarget {
     /// Public name of the model.
     pub(crate) fn name(&self) -> &Arc<str> {
         match self {
@@ -157,20 +157,20 @@ impl ReadyPrompt {
 }
 
 /// Choice that a sequence is submitted for.
-pub(crate) struct Slot {
+pub(crate) struct ChoiceSlot {
     /// Number of the choice in its answer.
     pub(crate) number: u32,
     /// Index of the choice among those of its prompt.
     pub(crate) index: u32,
     pub(crate) round: RoundKind,
     /// Token counts of the choice over all rounds.
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) tally: Arc<TokenTally>,
 }
 
 impl Submitter {
     /// Facts of the prompt that are listed while it is answered.
-    pub(crate) fn watched(&self, tallies: &[Arc<Tally>]) -> Watched {
-        Watched {
+    pub(crate) fn watched(&self, tallies: &[Arc<TokenTally>]) -> WatchedAnswer {
+        WatchedAnswer {
             id: Arc::clone(&self.request_id),
             model: Arc::clone(&self.name),
             principal: self.principal.clone(),
@@ -183,17 +183,17 @@ impl Submitter {
     /// Prepare a prompt for the runtime: render, encode and constrain it, where the runtime does not.
     pub(crate) async fn prepare(&self, request: &Request) -> Result<ReadyPrompt, ServiceError> {
         match &self.target {
-            Target::Tokens(model) => {
+            SubmitTarget::Tokens(model) => {
                 let (tenant, id) = (&self.share.tenant, &self.request_id);
                 let prompts = model.prompts();
                 let prepared = prepare::prepare(prompts, &self.plugins, tenant, id, request);
                 Ok(ReadyPrompt::Tokens(prepared.await?))
             }
-            Target::Conversation(model) => {
+            SubmitTarget::Conversation(model) => {
                 let prompt = conversation_prompt::prepare(model, &self.plugins, request)?;
                 Ok(ReadyPrompt::Conversation(prompt))
             }
-            Target::Rendered(model) => {
+            SubmitTarget::Rendered(model) => {
                 rendered_prompt::check(model, request)?;
                 let (tenant, id) = (&self.share.tenant, &self.request_id);
                 let prompts = model.prompts();
@@ -212,13 +212,13 @@ impl Submitter {
         default: u32,
     ) -> Result<u32, ServiceError> {
         match &self.target {
-            Target::Tokens(model) => {
+            SubmitTarget::Tokens(model) => {
                 prepare::max_tokens(model, request, prompt.tokens(), allowed, default)
             }
-            Target::Conversation(model) => Ok(conversation_prompt::max_tokens(
+            SubmitTarget::Conversation(model) => Ok(conversation_prompt::max_tokens(
                 model, request, allowed, default,
             )),
-            Target::Rendered(model) => {
+            SubmitTarget::Rendered(model) => {
                 rendered_prompt::max_tokens(model, request, prompt.tokens(), allowed, default)
             }
         }
@@ -227,24 +227,24 @@ impl Submitter {
     /// Tokens that the context has room for behind the prompt.
     pub(crate) fn room(&self, prompt: &ReadyPrompt) -> u32 {
         match &self.target {
-            Target::Tokens(model) => {
+            SubmitTarget::Tokens(model) => {
                 let context = model.generator.runtime.context_length();
                 let room = context.saturating_sub(prompt.tokens());
                 u32::try_from(room).unwrap_or(u32::MAX)
             }
             // The runtime ends the answer where its context ends.
-            Target::Conversation(_) | Target::Rendered(_) => u32::MAX,
+            SubmitTarget::Conversation(_) | SubmitTarget::Rendered(_) => u32::MAX,
         }
     }
 
     /// Tokens that are to be paid for: those of the prompt, and the most of each choice.
     pub(crate) fn purchase<'a>(
         &'a self,
-        (call, asked): (&Call, &Prompt),
+        (call, asked): (&ApiCall, &Prompt),
         prompt: &ReadyPrompt,
         (max_tokens, choices): (u32, u32),
     ) -> Purchase<'a> {
-        let counted_elsewhere = matches!(self.target, Target::Conversation(_));
+        let counted_elsewhere = matches!(self.target, SubmitTarget::Conversation(_));
         Purchase {
             request_id: &self.request_id,
             principal: &self.principal,
@@ -260,9 +260,9 @@ impl Submitter {
 
     fn rejected(&self, error: SubmitError, request: &Request, max_tokens: u32) -> ServiceError {
         let load = match &self.target {
-            Target::Tokens(model) => model.generator.runtime.load(),
-            Target::Conversation(model) => model.runtime.load(),
-            Target::Rendered(model) => model.generator.runtime.load(),
+            SubmitTarget::Tokens(model) => model.generator.runtime.load(),
+            SubmitTarget::Conversation(model) => model.runtime.load(),
+            SubmitTarget::Rendered(model) => model.generator.runtime.load(),
         };
         let retry_after = self.throughputs.retry_after(&self.name, &load);
         prepare::rejected(error, request.fields(), max_tokens, retry_after)
@@ -273,19 +273,19 @@ impl Submitter {
         &self,
         request: &Request,
         prompt: &ReadyPrompt,
-        slot: Slot,
+        slot: ChoiceSlot,
         max_tokens: u32,
     ) -> Result<ChoiceRound, ServiceError> {
         match (&self.target, prompt) {
-            (Target::Tokens(model), ReadyPrompt::Tokens(prepared)) => {
+            (SubmitTarget::Tokens(model), ReadyPrompt::Tokens(prepared)) => {
                 let choice = self.sequence(model, request, prepared, slot, max_tokens);
                 Ok(ChoiceRound::Tokens(Box::new(choice.await?)))
             }
-            (Target::Conversation(model), ReadyPrompt::Conversation(prompt)) => {
+            (SubmitTarget::Conversation(model), ReadyPrompt::Conversation(prompt)) => {
                 let choice = self.conversation(model, request, prompt, slot, max_tokens);
                 Ok(ChoiceRound::Conversation(Box::new(choice.await?)))
             }
-            (Target::Rendered(model), ReadyPrompt::Tokens(prepared)) => {
+            (SubmitTarget::Rendered(model), ReadyPrompt::Tokens(prepared)) => {
                 let choice = self.rendered(model, request, prepared, slot, max_tokens);
                 Ok(ChoiceRound::Conversation(Box::new(choice.await?)))
             }
@@ -301,7 +301,7 @@ impl Submitter {
         model: &ConversationModel,
         request: &Request,
         prompt: &ConversationPrompt,
-        slot: Slot,
+        slot: ChoiceSlot,
         max_tokens: u32,
     ) -> Result<ConversationChoice, ServiceError> {
         let parser = self.parser(prompt.parser.as_ref()).await?;
@@ -331,7 +331,7 @@ impl Submitter {
         model: &RenderedModel,
         request: &Request,
         prepared: &Prepared,
-        slot: Slot,
+        slot: ChoiceSlot,
         max_tokens: u32,
     ) -> Result<ConversationChoice, ServiceError> {
         let parser = self.parser(prepared.parser.as_ref()).await?;
@@ -357,7 +357,7 @@ impl Submitter {
         model: &TokenModel,
         request: &Request,
         prepared: &Prepared,
-        slot: Slot,
+        slot: ChoiceSlot,
         max_tokens: u32,
     ) -> Result<Choice, ServiceError> {
         let TokenGenerator {
@@ -426,8 +426,9 @@ impl Submitter {
         beams: &BeamFields,
         max_tokens: u32,
         first: u32,
-    ) -> Result<Vec<(ChoiceRound, Arc<Tally>)>, ServiceError> {
-        let (Target::Tokens(model), ReadyPrompt::Tokens(prepared)) = (&self.target, prompt) else {
+    ) -> Result<Vec<(ChoiceRound, Arc<TokenTally>)>, ServiceError> {
+        let (SubmitTarget::Tokens(model), ReadyPrompt::Tokens(prepared)) = (&self.target, prompt)
+        else {
             let message = "this model runs elsewhere and cannot search with beams";
             return Err(invalid("beam_size", message));
         };
@@ -459,7 +460,7 @@ impl Submitter {
                 lease: self.lease.clone(),
                 fault: MatcherFault::default(),
             };
-            let slot = Slot {
+            let slot = ChoiceSlot {
                 number: first + index,
                 index,
                 round: RoundKind::First,
@@ -510,7 +511,7 @@ impl Submitter {
         model: &TokenModel,
         request: &Request,
         prepared: &Prepared,
-        slot: Slot,
+        slot: ChoiceSlot,
         stream: ChoiceStream,
         parser: Option<Box<dyn ParseSession>>,
     ) -> Choice {

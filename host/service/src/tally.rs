@@ -7,7 +7,7 @@ use mortise_models::Usage;
 /// Token counts over all rounds of a choice. The counts are independent of one another: no order is
 /// needed. Only the choice writes them.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct TokenTally {
     /// Tokens of the prompt of the first round.
     prompt: AtomicU32,
     /// Prompt tokens of the first round that were found in the prefix cache.
@@ -29,7 +29,7 @@ pub(crate) enum RoundKind {
     Later,
 }
 
-impl Tally {
+impl TokenTally {
     /// Record the prompt of a round.
     pub(crate) fn add_prompt(&self, round: RoundKind, tokens: u32) {
         let count = match round {

@@ -1,7 +1,7 @@
 //! Length of a request as policies and budgets are told it: they estimate the tokens of its prompt by it before the
 //! prompt is encoded.
 
-use mortise_models::conversation::{Message, Part, Role};
+use mortise_models::conversation::{ContentPart, Message, Role};
 
 use crate::request::Prompt;
 
@@ -43,8 +43,8 @@ pub(crate) fn of_ids(ids: &[u32]) -> u64 {
 
 fn of_message(message: &Message) -> u64 {
     let texts = message.content.iter().map(|part| match part {
-        Part::Text(text) => text.len(),
-        Part::Image(_) | Part::Audio(_) => 0,
+        ContentPart::Text(text) => text.len(),
+        ContentPart::Image(_) | ContentPart::Audio(_) => 0,
     });
     let of_role = match &message.role {
         Role::Assistant { reasoning, calls } => {

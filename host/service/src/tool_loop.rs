@@ -10,9 +10,9 @@ use crate::check::Request;
 use crate::error::ServiceError;
 use crate::event::{Event, ServerToolCall};
 use crate::server_tools::{EnabledTools, ToolExecutor, WrittenCall, message};
-use crate::submit::{ChoiceRound, Slot, Submitter};
-use crate::tally::{RoundKind, Tally};
-use mortise_models::conversation::{Message, Part, Role, ToolCall};
+use crate::submit::{ChoiceRound, ChoiceSlot, Submitter};
+use crate::tally::{RoundKind, TokenTally};
+use mortise_models::conversation::{ContentPart, Message, Role, ToolCall};
 
 /// Separator between the content of two rounds.
 const BETWEEN_ROUNDS: &str = "\n\n";
@@ -20,7 +20,7 @@ const BETWEEN_ROUNDS: &str = "\n\n";
 /// One choice over all rounds of its tool loop.
 pub(crate) struct ToolLoop {
     choice: ChoiceRound,
-    tally: Arc<Tally>,
+    tally: Arc<TokenTally>,
     /// `None` if the request has enabled no tool of the server.
     state: Option<Box<ToolLoopState>>,
     ready: VecDeque<Event>,
@@ -44,7 +44,7 @@ pub(crate) struct ToolLoopState {
 impl ToolLoop {
     pub(crate) fn new(
         choice: ChoiceRound,
-        tally: Arc<Tally>,
+        tally: Arc<TokenTally>,
         state: Option<ToolLoopState>,
     ) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl ToolLoop {
         self.choice.elsewhere()
     }
 
-    pub(crate) fn tally(&self) -> &Arc<Tally> {
+    pub(crate) fn tally(&self) -> &Arc<TokenTally> {
         &self.tally
     }
 
@@ -119,7 +119,7 @@ impl ToolLoopState {
     /// Run the calls of the turn and submit the next round; `None` if a limit forbids one.
     async fn next_round(
         &mut self,
-        tally: &Arc<Tally>,
+        tally: &Arc<TokenTally>,
         ready: &mut VecDeque<Event>,
     ) -> Result<Option<ChoiceRound>, ServiceError> {
         let exhausted = self.executor.is_exhausted();
@@ -142,7 +142,7 @@ impl ToolLoopState {
         if max_tokens == 0 {
             return Ok(None);
         }
-        let slot = Slot {
+        let slot = ChoiceSlot {
             number: self.number,
             index: self.index,
             round: RoundKind::Later,
@@ -256,7 +256,10 @@ impl AssistantTurn {
                 reasoning: text(&self.reasoning),
                 calls: calls.collect(),
             },
-            content: text(&self.content).map(Part::Text).into_iter().collect(),
+            content: text(&self.content)
+                .map(ContentPart::Text)
+                .into_iter()
+                .collect(),
             name: None,
         };
         std::iter::once(assistant)

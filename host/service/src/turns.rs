@@ -14,7 +14,7 @@ const STARTED_MAX: usize = 64;
 const IDLE_TENANTS_MAX: usize = 1024;
 
 /// The queue.
-pub(crate) struct Turns {
+pub(crate) struct EncodingTurns {
     state: Mutex<State>,
 }
 
@@ -33,9 +33,9 @@ struct Tenant {
     /// Turns held.
     running: usize,
     /// Jobs that wait between slices.
-    paused: VecDeque<oneshot::Sender<Turn>>,
+    paused: VecDeque<oneshot::Sender<EncodingTurn>>,
     /// Jobs that have not begun.
-    waiting: VecDeque<oneshot::Sender<Turn>>,
+    waiting: VecDeque<oneshot::Sender<EncodingTurn>>,
 }
 
 impl Tenant {
@@ -45,14 +45,14 @@ impl Tenant {
 }
 
 /// The right to run, until it is dropped.
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct EncodingTurn {
+    turns: Arc<EncodingTurns>,
     tenant: Arc<str>,
     /// The turn counts as held; not so once it was handed on, or never reached its job.
     held: bool,
 }
 
-impl Turns {
+impl EncodingTurns {
     /// A queue with so many turns at a time.
     pub(crate) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -66,7 +66,7 @@ impl Turns {
     }
 
     /// Wait for a turn. `None` never happens while the queue lives.
-    pub(crate) async fn take(self: &Arc<Self>, tenant: &Arc<str>) -> Option<Turn> {
+    pub(crate) async fn take(self: &Arc<Self>, tenant: &Arc<str>) -> Option<EncodingTurn> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut state = self.state();
@@ -99,7 +99,7 @@ impl Turns {
             let Some(sender) = paused.or_else(|| tenant.waiting.pop_front()) else {
                 return;
             };
-            let turn = Turn {
+            let turn = EncodingTurn {
                 turns: Arc::clone(self),
                 tenant: Arc::clone(&name),
                 held: true,
@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-impl Turn {
+impl EncodingTurn {
     /// Count work that was done, and let tenants that have had less go first. Blocks until it is this
     /// job's turn again.
     pub(crate) fn pause(&mut self, work: usize) {
@@ -176,7 +176,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for EncodingTurn {
     fn drop(&mut self) {
         if !self.held {
             return;

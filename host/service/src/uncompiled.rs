@@ -4,7 +4,7 @@
 //! Errors are told of the schema, which the caller wrote, and not of the text that was made of it.
 
 use mortise_plugin::{Fault, GrammarSource, PluginError};
-use mortise_tokenizer::ControlToken;
+use mortise_tokenizer::SpecialToken;
 
 use crate::error::ServiceError;
 use crate::plugins::{CompileGrammar, RequestId};
@@ -20,7 +20,7 @@ pub(crate) async fn find_wrong(
     source: &GrammarSource,
     error: PluginError,
     fields: &RequestFields,
-    control: &[ControlToken],
+    control: &[SpecialToken],
 ) -> ServiceError {
     let own = wanted(fields, control);
     if own.as_ref() == Some(source) || code_of(&error.fault, true).is_none() {

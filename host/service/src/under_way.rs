@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::latency::Latency;
 use crate::plugins::RequestId;
-use crate::tally::Tally;
+use crate::tally::TokenTally;
 
 /// One prompt that is being answered.
 #[derive(Debug, Clone)]
@@ -34,17 +34,17 @@ pub struct RequestUnderWay {
 }
 
 /// Parts of a prompt's answer from which its row is read.
-pub(crate) struct Watched {
+pub(crate) struct WatchedAnswer {
     pub(crate) id: RequestId,
     pub(crate) model: Arc<str>,
     pub(crate) principal: Principal,
     pub(crate) arrived: Instant,
-    pub(crate) tallies: Vec<Arc<Tally>>,
+    pub(crate) tallies: Vec<Arc<TokenTally>>,
     pub(crate) latency: Arc<Latency>,
 }
 
 struct Entry {
-    watched: Watched,
+    watched: WatchedAnswer,
     cancelled: watch::Sender<bool>,
 }
 
@@ -72,7 +72,7 @@ impl UnderWay {
     }
 
     /// Add a prompt.
-    pub(crate) fn add(&self, watched: Watched) -> Registration {
+    pub(crate) fn add(&self, watched: WatchedAnswer) -> Registration {
         let (sender, cancelled) = watch::channel(false);
         let mut all = self.all();
         let number = all.next;
@@ -117,7 +117,7 @@ impl UnderWay {
     }
 }
 
-impl Watched {
+impl WatchedAnswer {
     fn is_running(&self) -> bool {
         self.latency.queued().is_some() || self.latency.first_token().is_some()
     }
@@ -131,7 +131,7 @@ impl Watched {
             age: self.arrived.elapsed(),
             queued: self.latency.queued(),
             first_token: self.latency.first_token(),
-            usage: Tally::usage(self.tallies.iter().map(Arc::as_ref)),
+            usage: TokenTally::usage(self.tallies.iter().map(Arc::as_ref)),
         }
     }
 }
@@ -165,8 +165,8 @@ impl Drop for Registration {
 mod tests {
     use super::*;
 
-    fn watched(id: &str) -> Watched {
-        Watched {
+    fn watched(id: &str) -> WatchedAnswer {
+        WatchedAnswer {
             id: Arc::from(id),
             model: Arc::from("m"),
             principal: Principal {

@@ -1,14 +1,14 @@
 //! The grammar that a caller wants for the content of an answer.
 
 use mortise_plugin::GrammarSource;
-use mortise_tokenizer::ControlToken;
+use mortise_tokenizer::SpecialToken;
 
 use crate::request::{RequestFields, Written};
 use crate::schema_formats::without_annotations;
 use crate::structural_tag::structural_tag;
 
 /// The grammar that the caller wants for the content, of a model with these control tokens.
-pub(crate) fn wanted(fields: &RequestFields, control: &[ControlToken]) -> Option<GrammarSource> {
+pub(crate) fn wanted(fields: &RequestFields, control: &[SpecialToken]) -> Option<GrammarSource> {
     let constraint = fields.constraint.as_ref()?;
     if let Some(Written::StructuralTag(tag)) = &constraint.written
         && let Ok(lark) = structural_tag(tag, control)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_plugin::{CountersLost, Rate, RateCounters};
 use mortise_service::{
-    BoxFuture, Denial, Outcome, Principal, Purchase, Reserved, ServiceError, Spend, Usage,
+    Denial, Outcome, PluginFuture, Principal, Purchase, Reserved, ServiceError, Spend, Usage,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -13,7 +13,7 @@ use tokio::sync::oneshot::Receiver;
 
 use crate::book::Book;
 use crate::budget::{Budget, account_of};
-use crate::ledger::{Entry, MoneyLedger};
+use crate::ledger::{LedgerEntry, MoneyLedger};
 use crate::money::Money;
 use crate::price::{Price, PriceList};
 
@@ -62,7 +62,7 @@ impl Spend for Accountant {
     fn reserve<'a>(
         &'a self,
         purchase: Purchase<'a>,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Reserved>>, ServiceError>> {
+    ) -> PluginFuture<'a, Result<Option<Box<dyn Reserved>>, ServiceError>> {
         Box::pin(async move {
             let reserved = self.try_reserve(purchase).await?;
             Ok(reserved.map(|reserved| Box::new(reserved) as Box<dyn Reserved>))
@@ -252,11 +252,11 @@ impl Reservation {
         let Some(ledger) = &self.ledger else {
             return true;
         };
-        let written = self.record(ledger, Entry::Reserved, json!({}));
+        let written = self.record(ledger, LedgerEntry::Reserved, json!({}));
         !ledger.is_required() || written.await.unwrap_or(false)
     }
 
-    fn record(&self, ledger: &Arc<MoneyLedger>, entry: Entry, more: Value) -> Receiver<bool> {
+    fn record(&self, ledger: &Arc<MoneyLedger>, entry: LedgerEntry, more: Value) -> Receiver<bool> {
         let mut fields = json!({
             "request_id": self.request_id,
             "model": self.model,
@@ -274,9 +274,9 @@ impl Reservation {
     fn record_end(&self, usage: Usage, outcome: Outcome, cost: Money, unknown: bool) {
         let Some(ledger) = &self.ledger else { return };
         let entry = match outcome {
-            Outcome::Failed => Entry::Failed,
-            _ if cost == Money::ZERO => Entry::Released,
-            _ => Entry::Settled,
+            Outcome::Failed => LedgerEntry::Failed,
+            _ if cost == Money::ZERO => LedgerEntry::Released,
+            _ => LedgerEntry::Settled,
         };
         let (cost, reserved) = (cost.as_micros(), self.amount.as_micros());
         let more = json!({

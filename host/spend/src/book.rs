@@ -14,18 +14,18 @@ const DAY_SECONDS: u64 = 86_400;
 
 /// Totals of a day.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct DayTotals {
     /// Number of the day since 1970, in UTC.
     pub day: u64,
     /// By account.
-    pub accounts: BTreeMap<String, Line>,
+    pub accounts: BTreeMap<String, AccountTotals>,
     /// By model.
-    pub models: BTreeMap<String, Line>,
+    pub models: BTreeMap<String, AccountTotals>,
 }
 
 /// Totals of an account, or of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct AccountTotals {
     /// Requests that ended.
     pub requests: u64,
     /// Amount that requests under way may cost at most.
@@ -43,14 +43,14 @@ pub struct Line {
 /// Keeps the totals of this host.
 #[derive(Debug, Default)]
 pub struct Book {
-    days: Mutex<[Totals; 2]>,
+    days: Mutex<[DayTotals; 2]>,
     /// Charged amounts since the start, by model.
     charged: Mutex<BTreeMap<String, Money>>,
 }
 
 impl Book {
     /// Totals of today, and of the day before.
-    pub fn days(&self) -> [Totals; 2] {
+    pub fn days(&self) -> [DayTotals; 2] {
         self.today(today()).clone()
     }
 
@@ -63,30 +63,30 @@ impl Book {
             .collect()
     }
 
-    fn today(&self, day: u64) -> MutexGuard<'_, [Totals; 2]> {
+    fn today(&self, day: u64) -> MutexGuard<'_, [DayTotals; 2]> {
         let mut days = self.days.lock().unwrap_or_else(PoisonError::into_inner);
         if days[0].day != day {
             let before = std::mem::take(&mut days[0]);
             days[1] = match before.day + 1 == day {
                 true => before,
-                false => Totals::default(),
+                false => DayTotals::default(),
             };
             // What is under way is still reserved.
-            let carried = |lines: &BTreeMap<String, Line>| {
+            let carried = |lines: &BTreeMap<String, AccountTotals>| {
                 let open = lines.iter().filter(|(_, line)| line.reserved > Money::ZERO);
                 let open = open.map(|(name, line)| {
                     let reserved = line.reserved;
                     (
                         name.clone(),
-                        Line {
+                        AccountTotals {
                             reserved,
-                            ..Line::default()
+                            ..AccountTotals::default()
                         },
                     )
                 });
                 open.collect()
             };
-            days[0] = Totals {
+            days[0] = DayTotals {
                 day,
                 accounts: carried(&days[1].accounts),
                 models: carried(&days[1].models),
@@ -96,7 +96,7 @@ impl Book {
     }
 
     /// Change the lines of these accounts and of a model.
-    fn change(&self, accounts: &[String], model: &str, change: impl Fn(&mut Line)) {
+    fn change(&self, accounts: &[String], model: &str, change: impl Fn(&mut AccountTotals)) {
         let mut days = self.today(today());
         let today = &mut days[0];
         change(line(&mut today.models, model, MAX_PRICED_MODELS));
@@ -138,7 +138,11 @@ impl Book {
     }
 }
 
-fn line<'a>(lines: &'a mut BTreeMap<String, Line>, name: &str, most: usize) -> &'a mut Line {
+fn line<'a>(
+    lines: &'a mut BTreeMap<String, AccountTotals>,
+    name: &str,
+    most: usize,
+) -> &'a mut AccountTotals {
     let known = lines.contains_key(name) || lines.len() < most;
     let name = if known { name } else { OTHERS };
     lines.entry(name.to_owned()).or_default()
@@ -185,9 +189,9 @@ mod tests {
         assert_eq!(days[1].accounts["caller a"].settled, CENT);
         assert_eq!(
             days[0].accounts["caller a"],
-            Line {
+            AccountTotals {
                 reserved: CENT,
-                ..Line::default()
+                ..AccountTotals::default()
             }
         );
         let later = book.today(day + 5).clone();

@@ -36,7 +36,7 @@ pub enum LedgerError {
 
 /// Kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum LedgerEntry {
     /// An amount was reserved for a request.
     Reserved,
     /// The request was charged, and what was left was released.
@@ -47,7 +47,7 @@ pub(crate) enum Entry {
     Failed,
 }
 
-impl Entry {
+impl LedgerEntry {
     fn name(self) -> &'static str {
         match self {
             Self::Reserved => "reserved",
@@ -143,7 +143,7 @@ impl MoneyLedger {
     /// Append an entry about a reservation. The answer comes when it was written, or could not be.
     pub(crate) fn append(
         self: &Arc<Self>,
-        entry: Entry,
+        entry: LedgerEntry,
         reservation: &str,
         fields: Value,
         runtime: &Handle,
@@ -160,7 +160,7 @@ impl MoneyLedger {
         queue.lines.push(Line {
             text,
             reservation: reservation.to_owned(),
-            opens: entry == Entry::Reserved,
+            opens: entry == LedgerEntry::Reserved,
             written: Some(sender),
         });
         if !queue.writing {
@@ -369,7 +369,7 @@ mod tests {
         lines.collect()
     }
 
-    async fn add(ledger: &Arc<MoneyLedger>, entry: Entry, name: &str) -> bool {
+    async fn add(ledger: &Arc<MoneyLedger>, entry: LedgerEntry, name: &str) -> bool {
         let written = ledger.append(
             entry,
             name,
@@ -396,9 +396,9 @@ mod tests {
             Err(LedgerError::Taken(_))
         ));
         for (entry, name) in [
-            (Entry::Reserved, "a"),
-            (Entry::Reserved, "b"),
-            (Entry::Settled, "a"),
+            (LedgerEntry::Reserved, "a"),
+            (LedgerEntry::Reserved, "b"),
+            (LedgerEntry::Settled, "a"),
         ] {
             assert!(add(&ledger, entry, name).await);
         }
@@ -411,7 +411,7 @@ mod tests {
         let torn = torn.and_then(|mut file| file.write_all(b"{\"event\": \"settled\", \"rese"));
         torn.expect("half a line");
         let ledger = MoneyLedger::open(&path, false).expect("a ledger");
-        assert!(add(&ledger, Entry::Released, "c").await);
+        assert!(add(&ledger, LedgerEntry::Released, "c").await);
         let expected = [
             ("reserved", "a"),
             ("reserved", "b"),
@@ -427,11 +427,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, old) = (folder.path().join("m.jsonl"), folder.path().join("m.1"));
         let ledger = MoneyLedger::open(&path, false).expect("a ledger");
-        assert!(add(&ledger, Entry::Reserved, "a").await);
-        assert!(add(&ledger, Entry::Reserved, "b").await);
-        assert!(add(&ledger, Entry::Settled, "b").await);
+        assert!(add(&ledger, LedgerEntry::Reserved, "a").await);
+        assert!(add(&ledger, LedgerEntry::Reserved, "b").await);
+        assert!(add(&ledger, LedgerEntry::Settled, "b").await);
         std::fs::rename(&path, &old).expect("rotation");
-        assert!(add(&ledger, Entry::Settled, "a").await);
+        assert!(add(&ledger, LedgerEntry::Settled, "a").await);
         assert_eq!(events(&old).len(), 3);
         assert_eq!(events(&path), pairs(&[("reserved", "a"), ("settled", "a")]));
         let text = std::fs::read_to_string(&path).expect("the ledger");
@@ -450,8 +450,11 @@ mod tests {
         std::fs::create_dir(folder.path().join("sub")).expect("a folder");
         let ledger = MoneyLedger::open(&path, true).expect("a ledger");
         std::fs::remove_dir_all(folder.path().join("sub")).expect("remove it");
-        assert!(!add(&ledger, Entry::Reserved, "a").await);
+        assert!(!add(&ledger, LedgerEntry::Reserved, "a").await);
         std::fs::create_dir(folder.path().join("sub")).expect("a folder");
-        assert!(add(&ledger, Entry::Reserved, "b").await, "it comes back");
+        assert!(
+            add(&ledger, LedgerEntry::Reserved, "b").await,
+            "it comes back"
+        );
     }
 }

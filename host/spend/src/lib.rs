@@ -13,7 +13,7 @@ mod money;
 mod price;
 
 pub use account::Accountant;
-pub use book::{Book, Line, Totals};
+pub use book::{AccountTotals, Book, DayTotals};
 pub use budget::{Budget, Holder};
 pub use ledger::{LedgerError, MoneyLedger};
 pub use money::{Money, MoneyError};

@@ -26,12 +26,12 @@ pub use audit::{
     read_log, read_store,
 };
 pub use error::{OpenError, StoreError};
-pub use maintenance::{Report, backup, check, vacuum};
+pub use maintenance::{StoreReport, backup, check, vacuum};
 pub use postgres::{
-    DatabaseError, Indexed, Occurrence, Passage, Passages, Place, PostgresConfig, PostgresStore,
-    Scope, Word, check_database,
+    DatabaseError, Indexed, Occurrence, PassagePlace, PassageRow, PassageScope, Passages,
+    PostgresConfig, PostgresStore, Word, check_database,
 };
-pub use record::{Change, Item, Key, Kind, Listing, Page, Record, SERVER};
+pub use record::{Change, Item, Key, Page, Record, RecordKind, RecordPage, SERVER};
 pub use sqlite::{SqliteStore, StoreConfig};
-pub use store::{BoxFuture, Filter, Store};
+pub use store::{RecordFilter, Store, StoreFuture};
 pub use traced::TracedStore;

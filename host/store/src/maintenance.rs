@@ -6,18 +6,18 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::check::{integrity, version};
 use crate::error::OpenError;
-use crate::record::Kind;
+use crate::record::RecordKind;
 use crate::sqlite::{lock, reader};
 
 /// Contents of a store: version, size, and numbers of records, items and owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct StoreReport {
     /// Version of the tables.
     pub version: i64,
     /// Bytes of the file.
     pub bytes: u64,
     /// Records by kind, without kinds that have none.
-    pub records: Vec<(Kind, u64)>,
+    pub records: Vec<(RecordKind, u64)>,
     /// Items of all records.
     pub items: u64,
     /// Number of owners.
@@ -28,7 +28,7 @@ pub struct Report {
 ///
 /// # Errors
 /// When it is damaged, of something else, of a later version, or cannot be read.
-pub fn check(path: &Path) -> Result<Report, OpenError> {
+pub fn check(path: &Path) -> Result<StoreReport, OpenError> {
     let connection = open(path)?;
     let version = version(&connection, path)?;
     integrity(&connection, path, true)?;
@@ -41,7 +41,7 @@ pub fn check(path: &Path) -> Result<Report, OpenError> {
             .map_err(sqlite)
     };
     let mut records = Vec::new();
-    for kind in Kind::ALL {
+    for kind in RecordKind::ALL {
         let found = count(
             "SELECT count(*) FROM records WHERE kind = ?1",
             &[kind.name()],
@@ -61,7 +61,7 @@ pub fn check(path: &Path) -> Result<Report, OpenError> {
             problem: format!("the sums of {wrong} owners are wrong"),
         });
     }
-    Ok(Report {
+    Ok(StoreReport {
         version,
         bytes: std::fs::metadata(path).map_or(0, |file| file.len()),
         records,

@@ -9,8 +9,8 @@ use crate::limits::{
     MAX_BODY_BYTES, MAX_ID_BYTES, MAX_PAGE, MAX_PIECE_BYTES, MAX_SCANNED, MAX_SWEPT,
 };
 use crate::quota::Quota;
-use crate::record::{Change, Item, Key, Kind, Listing, Page, Record, SERVER};
-use crate::store::Filter;
+use crate::record::{Change, Item, Key, Page, Record, RecordKind, RecordPage, SERVER};
+use crate::store::RecordFilter;
 
 /// Seconds since 1970.
 pub(crate) fn now() -> i64 {
@@ -175,7 +175,11 @@ pub(crate) fn get(connection: &Connection, key: &Key) -> Result<Option<Record>, 
     Ok(found.optional()?)
 }
 
-fn record(row: &Row<'_>, owner: &std::sync::Arc<str>, kind: Kind) -> rusqlite::Result<Record> {
+fn record(
+    row: &Row<'_>,
+    owner: &std::sync::Arc<str>,
+    kind: RecordKind,
+) -> rusqlite::Result<Record> {
     Ok(Record {
         key: Key::new(owner, kind, row.get::<_, String>(0)?),
         created: row.get(1)?,
@@ -188,10 +192,10 @@ fn record(row: &Row<'_>, owner: &std::sync::Arc<str>, kind: Kind) -> rusqlite::R
 pub(crate) fn list(
     connection: &Connection,
     owner: &std::sync::Arc<str>,
-    kind: Kind,
+    kind: RecordKind,
     page: &Page,
-    filter: Option<&Filter>,
-) -> Result<Listing<Record>, StoreError> {
+    filter: Option<&RecordFilter>,
+) -> Result<RecordPage<Record>, StoreError> {
     let from = match &page.after {
         None => None,
         Some(id) => {
@@ -221,7 +225,7 @@ pub(crate) fn items(
     connection: &Connection,
     parent: &Key,
     page: &Page,
-) -> Result<Listing<Item>, StoreError> {
+) -> Result<RecordPage<Item>, StoreError> {
     let record = sequence(connection, parent)?.ok_or(StoreError::NotFound)?;
     let from = place(connection, record, page.after.as_deref())?;
     let (comparison, order, from) = direction(page.ascending, from);
@@ -258,7 +262,7 @@ pub(crate) fn pieces(
     connection: &Connection,
     parent: &Key,
     after: Option<&str>,
-) -> Result<Listing<Item>, StoreError> {
+) -> Result<RecordPage<Item>, StoreError> {
     let record = sequence(connection, parent)?.ok_or(StoreError::NotFound)?;
     let from = place(connection, record, after)?.unwrap_or(i64::MIN);
     let mut statement = connection.prepare_cached(
@@ -269,7 +273,7 @@ pub(crate) fn pieces(
     while let Some(row) = rows.next()? {
         bytes += usize::try_from(row.get::<_, i64>(1)?).unwrap_or(usize::MAX);
         if !entries.is_empty() && bytes > MAX_PIECE_BYTES {
-            return Ok(Listing {
+            return Ok(RecordPage {
                 entries,
                 more: true,
             });
@@ -279,7 +283,7 @@ pub(crate) fn pieces(
             body: row.get(2)?,
         });
     }
-    Ok(Listing {
+    Ok(RecordPage {
         entries,
         more: false,
     })
@@ -297,13 +301,13 @@ fn direction(ascending: bool, from: Option<i64>) -> (&'static str, &'static str,
 fn collect<T>(
     mut rows: impl Iterator<Item = rusqlite::Result<T>>,
     limit: usize,
-) -> Result<Listing<T>, StoreError> {
+) -> Result<RecordPage<T>, StoreError> {
     let limit = limit.min(MAX_PAGE);
     let mut entries = Vec::new();
     for row in rows.by_ref().take(limit) {
         entries.push(row?);
     }
-    Ok(Listing {
+    Ok(RecordPage {
         entries,
         more: rows.next().transpose()?.is_some(),
     })
@@ -331,7 +335,7 @@ pub(crate) fn item(
 /// Owners of records of a kind. The sums by owner are few beside the records, which have no index by their kind alone.
 pub(crate) fn owners(
     connection: &Connection,
-    kind: Kind,
+    kind: RecordKind,
 ) -> Result<Vec<std::sync::Arc<str>>, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT owner FROM usage WHERE EXISTS (SELECT 1 FROM records AS one WHERE one.owner = usage.owner
@@ -344,7 +348,10 @@ pub(crate) fn owners(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-pub(crate) fn unfinished(connection: &Connection, kind: Kind) -> Result<Vec<Record>, StoreError> {
+pub(crate) fn unfinished(
+    connection: &Connection,
+    kind: RecordKind,
+) -> Result<Vec<Record>, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT id, created, expires, open, body, owner FROM records
          WHERE kind = ?1 AND open = 1 AND (expires IS NULL OR expires > ?2) ORDER BY seq LIMIT ?3",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RecordKind {
     /// A response of the Responses API, with its input items.
     Response,
     /// The events of a response that was made in the background.
@@ -41,7 +41,7 @@ pub enum Kind {
 /// No caller's account has this name.
 pub const SERVER: &str = "server";
 
-impl Kind {
+impl RecordKind {
     /// All kinds.
     pub const ALL: [Self; 15] = [
         Self::Response,
@@ -89,14 +89,14 @@ pub struct Key {
     /// Owner.
     pub owner: Arc<str>,
     /// Kind.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// Its id, unique among those of the owner and the kind.
     pub id: String,
 }
 
 impl Key {
     /// The key of a record.
-    pub fn new(owner: &Arc<str>, kind: Kind, id: impl Into<String>) -> Self {
+    pub fn new(owner: &Arc<str>, kind: RecordKind, id: impl Into<String>) -> Self {
         Self {
             owner: Arc::clone(owner),
             kind,
@@ -194,7 +194,7 @@ pub struct Page {
 
 /// Entries of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing<T> {
+pub struct RecordPage<T> {
     /// The entries.
     pub entries: Vec<T>,
     /// Further ones follow.

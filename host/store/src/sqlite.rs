@@ -14,9 +14,9 @@ use crate::error::{OpenError, StoreError};
 use crate::limits::MAX_READERS;
 use crate::query;
 use crate::quota::Quota;
-use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
-use crate::store::{BoxFuture, Filter, Store};
-use crate::writer::{Rules, Writer};
+use crate::record::{Change, Item, Key, Page, Record, RecordKind, RecordPage};
+use crate::store::{RecordFilter, Store, StoreFuture};
+use crate::writer::{StoreWriter, WriteRules};
 use crate::{check, schema};
 
 /// Files up to this size are checked whole from the start on; `mortise store check` checks larger ones.
@@ -49,7 +49,7 @@ pub struct StoreConfig {
 
 /// The store. Clones of its `Arc` share it.
 pub struct SqliteStore {
-    writer: Writer,
+    writer: StoreWriter,
     readers: Arc<Readers>,
     slots: Arc<Semaphore>,
     /// Held for as long as the store is open, so that no second process writes.
@@ -116,15 +116,16 @@ impl SqliteStore {
             },
             None => Readers::Memory(Arc::clone(&connection)),
         };
-        let rules = Rules {
+        let rules = WriteRules {
             quota,
             sync_answers: config.sync_answers,
             damaged,
         };
-        let writer = Writer::start(connection, rules).map_err(|source| OpenError::Unusable {
-            path: path.clone(),
-            source,
-        })?;
+        let writer =
+            StoreWriter::start(connection, rules).map_err(|source| OpenError::Unusable {
+                path: path.clone(),
+                source,
+            })?;
         Ok(Self {
             writer,
             readers: Arc::new(readers),
@@ -134,7 +135,7 @@ impl SqliteStore {
     }
 
     /// Read on a thread that may block.
-    fn read<T, F>(&self, query: F) -> BoxFuture<'_, T>
+    fn read<T, F>(&self, query: F) -> StoreFuture<'_, T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -178,46 +179,46 @@ impl Readers {
 }
 
 impl Store for SqliteStore {
-    fn commit(&self, changes: Vec<Change>) -> BoxFuture<'_, ()> {
+    fn commit(&self, changes: Vec<Change>) -> StoreFuture<'_, ()> {
         Box::pin(self.writer.commit(changes))
     }
 
-    fn promise(&self, owner: &Arc<str>) -> BoxFuture<'_, ()> {
+    fn promise(&self, owner: &Arc<str>) -> StoreFuture<'_, ()> {
         Box::pin(self.writer.promise(Arc::clone(owner)))
     }
 
-    fn get(&self, key: Key) -> BoxFuture<'_, Option<Record>> {
+    fn get(&self, key: Key) -> StoreFuture<'_, Option<Record>> {
         self.read(move |connection| query::get(connection, &key))
     }
 
     fn list(
         &self,
         owner: &Arc<str>,
-        kind: Kind,
+        kind: RecordKind,
         page: Page,
-        filter: Option<Filter>,
-    ) -> BoxFuture<'_, Listing<Record>> {
+        filter: Option<RecordFilter>,
+    ) -> StoreFuture<'_, RecordPage<Record>> {
         let owner = Arc::clone(owner);
         self.read(move |connection| query::list(connection, &owner, kind, &page, filter.as_ref()))
     }
 
-    fn items(&self, parent: Key, page: Page) -> BoxFuture<'_, Listing<Item>> {
+    fn items(&self, parent: Key, page: Page) -> StoreFuture<'_, RecordPage<Item>> {
         self.read(move |connection| query::items(connection, &parent, &page))
     }
 
-    fn pieces(&self, parent: Key, after: Option<String>) -> BoxFuture<'_, Listing<Item>> {
+    fn pieces(&self, parent: Key, after: Option<String>) -> StoreFuture<'_, RecordPage<Item>> {
         self.read(move |connection| query::pieces(connection, &parent, after.as_deref()))
     }
 
-    fn item(&self, parent: Key, id: String) -> BoxFuture<'_, Option<Item>> {
+    fn item(&self, parent: Key, id: String) -> StoreFuture<'_, Option<Item>> {
         self.read(move |connection| query::item(connection, &parent, &id))
     }
 
-    fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>> {
+    fn unfinished(&self, kind: RecordKind) -> StoreFuture<'_, Vec<Record>> {
         self.read(move |connection| query::unfinished(connection, kind))
     }
 
-    fn owners(&self, kind: Kind) -> BoxFuture<'_, Vec<Arc<str>>> {
+    fn owners(&self, kind: RecordKind) -> StoreFuture<'_, Vec<Arc<str>>> {
         self.read(move |connection| query::owners(connection, kind))
     }
 }

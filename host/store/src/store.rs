@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::StoreError;
-use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
+use crate::record::{Change, Item, Key, Page, Record, RecordKind, RecordPage};
 
 /// A future of a store.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// Condition on the records of a list.
-pub type Filter = Box<dyn Fn(&Record) -> bool + Send + Sync>;
+pub type RecordFilter = Box<dyn Fn(&Record) -> bool + Send + Sync>;
 
 /// Durable state. What a commit has acknowledged is there after the process was killed.
 pub trait Store: Send + Sync {
@@ -19,48 +19,48 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// When a record that must be there is not, a quota is used up, or nothing can be written.
-    fn commit(&self, changes: Vec<Change>) -> BoxFuture<'_, ()>;
+    fn commit(&self, changes: Vec<Change>) -> StoreFuture<'_, ()>;
 
     /// Make sure, before work begins, that its result could be written for this owner as far as anyone can tell:
     /// the disk takes writes, and the owner's quota is not used up.
     ///
     /// # Errors
     /// When it could not.
-    fn promise(&self, owner: &Arc<str>) -> BoxFuture<'_, ()>;
+    fn promise(&self, owner: &Arc<str>) -> StoreFuture<'_, ()>;
 
     /// A record.
     ///
     /// # Errors
     /// When nothing can be read; so for all that read.
-    fn get(&self, key: Key) -> BoxFuture<'_, Option<Record>>;
+    fn get(&self, key: Key) -> StoreFuture<'_, Option<Record>>;
 
     /// Records of one owner and kind, in the order in which they were made. A page whose `after` is not there
     /// is `NotFound`.
     fn list(
         &self,
         owner: &Arc<str>,
-        kind: Kind,
+        kind: RecordKind,
         page: Page,
-        filter: Option<Filter>,
-    ) -> BoxFuture<'_, Listing<Record>>;
+        filter: Option<RecordFilter>,
+    ) -> StoreFuture<'_, RecordPage<Record>>;
 
     /// Items of a record, in the order in which they were appended.
-    fn items(&self, parent: Key, page: Page) -> BoxFuture<'_, Listing<Item>>;
+    fn items(&self, parent: Key, page: Page) -> StoreFuture<'_, RecordPage<Item>>;
 
     /// Items of a record behind `after`, as many as one may hold at once: the first, and further ones up to
     /// [`MAX_PIECE_BYTES`](crate::limits::MAX_PIECE_BYTES) in all.
-    fn pieces(&self, parent: Key, after: Option<String>) -> BoxFuture<'_, Listing<Item>>;
+    fn pieces(&self, parent: Key, after: Option<String>) -> StoreFuture<'_, RecordPage<Item>>;
 
     /// An item of a record.
-    fn item(&self, parent: Key, id: String) -> BoxFuture<'_, Option<Item>>;
+    fn item(&self, parent: Key, id: String) -> StoreFuture<'_, Option<Item>>;
 
     /// Open records of all owners on which this host works or is to work, the oldest first. Where several hosts share
     /// the store, those of hosts that are gone come to this one and to no other.
-    fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>>;
+    fn unfinished(&self, kind: RecordKind) -> StoreFuture<'_, Vec<Record>>;
 
     /// Owners of records of a kind, in the order of their names, as many as
     /// [`MAX_SCANNED`](crate::limits::MAX_SCANNED).
-    fn owners(&self, kind: Kind) -> BoxFuture<'_, Vec<Arc<str>>>;
+    fn owners(&self, kind: RecordKind) -> StoreFuture<'_, Vec<Arc<str>>>;
 
     /// True if other hosts may write to it, and what is kept in memory may be of yesterday.
     fn is_shared(&self) -> bool {
@@ -68,7 +68,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Leave open records to other hosts, at the end of this one.
-    fn leave(&self) -> BoxFuture<'_, ()> {
+    fn leave(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }

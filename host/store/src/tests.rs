@@ -21,7 +21,7 @@ fn owner(name: &str) -> Arc<str> {
 
 fn record(owner: &Arc<str>, id: &str, body: &str) -> Record {
     Record {
-        key: Key::new(owner, Kind::Response, id),
+        key: Key::new(owner, RecordKind::Response, id),
         created: 1,
         expires: None,
         open: false,
@@ -45,7 +45,7 @@ fn page(after: Option<&str>, limit: usize, ascending: bool) -> Page {
     }
 }
 
-fn ids(listing: Listing<Record>) -> (Vec<String>, bool) {
+fn ids(listing: RecordPage<Record>) -> (Vec<String>, bool) {
     let ids = listing.entries.into_iter().map(|record| record.key.id);
     (ids.collect(), listing.more)
 }
@@ -95,7 +95,7 @@ async fn owners_see_what_is_theirs_in_order() {
             .commit(vec![Change::Put(record(&one, "r1", "new"))])
             .await
             .expect("written");
-        let list = |owner: &Arc<str>, page| store.list(owner, Kind::Response, page, None);
+        let list = |owner: &Arc<str>, page| store.list(owner, RecordKind::Response, page, None);
         let found = list(&one, page(None, 2, true)).await.expect("read");
         assert_eq!(ids(found), (vec!["r1".to_owned(), "r2".to_owned()], true));
         let found = list(&one, page(Some("r3"), 2, false)).await.expect("read");
@@ -113,16 +113,21 @@ async fn owners_see_what_is_theirs_in_order() {
         );
         let put = Change::Put(record(&other, "of another", ""));
         store.commit(vec![put]).await.expect("written");
-        let owners = store.owners(Kind::Response).await.expect("read");
+        let owners = store.owners(RecordKind::Response).await.expect("read");
         assert_eq!(owners, [Arc::clone(&one), Arc::clone(&other)]);
-        let owners = store.owners(Kind::VectorStore).await.expect("read");
+        let owners = store.owners(RecordKind::VectorStore).await.expect("read");
         assert!(owners.is_empty(), "{owners:?}");
-        let key = |owner| Key::new(owner, Kind::Response, "r1");
+        let key = |owner| Key::new(owner, RecordKind::Response, "r1");
         assert_eq!(store.get(key(&other)).await.expect("read"), None);
         let found = store.get(key(&one)).await.expect("read").expect("there");
         assert_eq!(found.body, b"new");
-        let filter: Filter = Box::new(|record| record.body.ends_with(b"3"));
-        let found = store.list(&one, Kind::Response, page(None, 5, true), Some(filter));
+        let filter: RecordFilter = Box::new(|record| record.body.ends_with(b"3"));
+        let found = store.list(
+            &one,
+            RecordKind::Response,
+            page(None, 5, true),
+            Some(filter),
+        );
         assert_eq!(
             ids(found.await.expect("read")),
             (vec!["r3".to_owned()], false)
@@ -135,7 +140,7 @@ async fn owners_see_what_is_theirs_in_order() {
 async fn a_commit_happens_whole_or_not_at_all() {
     with_all("whole", |store| async move {
         let one = owner("a");
-        let missing = Key::new(&one, Kind::Conversation, "none");
+        let missing = Key::new(&one, RecordKind::Conversation, "none");
         let changes = vec![
             Change::Put(record(&one, "r1", "x")),
             Change::Append {
@@ -144,7 +149,7 @@ async fn a_commit_happens_whole_or_not_at_all() {
             },
         ];
         assert_eq!(store.commit(changes).await, Err(StoreError::NotFound));
-        let key = Key::new(&one, Kind::Response, "r1");
+        let key = Key::new(&one, RecordKind::Response, "r1");
         assert_eq!(store.get(key.clone()).await.expect("read"), None);
         let update = vec![Change::Update(record(&one, "r1", "x"))];
         assert_eq!(store.commit(update).await, Err(StoreError::NotFound));
@@ -204,7 +209,7 @@ async fn quotas_hold_and_deleting_makes_room() {
         let quota = |limit, unit| Err(StoreError::Quota { limit, unit });
         assert_eq!(store.commit(put("r2")).await, quota(1 << 20, "bytes"));
         store.promise(&one).await.expect("there is room");
-        let delete = Change::Delete(Key::new(&one, Kind::Response, "r1"));
+        let delete = Change::Delete(Key::new(&one, RecordKind::Response, "r1"));
         store.commit(vec![delete]).await.expect("written");
         store.commit(put("r2")).await.expect("written");
         let many = (0..99).map(|id| Change::Put(record(&one, &format!("s{id}"), "")));
@@ -232,7 +237,7 @@ async fn in_memory_the_oldest_make_room() {
         store.commit(vec![put]).await.expect("written");
     }
     let listing = store
-        .list(&one, Kind::Response, page(None, 9, true), None)
+        .list(&one, RecordKind::Response, page(None, 9, true), None)
         .await;
     assert_eq!(ids(listing.expect("read")), (vec!["r3".to_owned()], false));
     // What is larger than all that an owner may have is refused, and leaves nothing.
@@ -259,7 +264,7 @@ async fn in_memory_who_has_most_makes_room() {
     }
     for (owner, left) in [(one, "r3"), (other, "r0")] {
         let listing = store
-            .list(&owner, Kind::Response, page(None, 9, true), None)
+            .list(&owner, RecordKind::Response, page(None, 9, true), None)
             .await;
         assert_eq!(ids(listing.expect("read")), (vec![left.to_owned()], false));
     }
@@ -288,7 +293,7 @@ async fn a_full_store_refuses_and_goes_on_when_there_is_room() {
     for id in &small {
         store.commit(put(id, id)).await.expect("written");
     }
-    let delete = Change::Delete(Key::new(&one, Kind::Response, "r1"));
+    let delete = Change::Delete(Key::new(&one, RecordKind::Response, "r1"));
     store.commit(vec![delete]).await.expect("written");
     store.commit(put("r2", &large)).await.expect("written");
 }
@@ -315,10 +320,13 @@ async fn what_has_expired_is_gone() {
             Err(StoreError::NotFound)
         );
         let found = store
-            .list(&one, Kind::Response, page(None, 9, true), None)
+            .list(&one, RecordKind::Response, page(None, 9, true), None)
             .await;
         assert_eq!(ids(found.expect("read")), (vec!["r2".to_owned()], false));
-        assert_eq!(store.unfinished(Kind::Response).await.expect("read"), [new]);
+        assert_eq!(
+            store.unfinished(RecordKind::Response).await.expect("read"),
+            [new]
+        );
     })
     .await;
 }
@@ -358,7 +366,7 @@ async fn commits_at_once_are_all_there_after_a_restart() {
         );
         assert_eq!(
             check(&copy).expect("whole").records,
-            [(Kind::Response, 300)]
+            [(RecordKind::Response, 300)]
         );
     }
     // The writer's thread ends after its handle.
@@ -370,7 +378,7 @@ async fn commits_at_once_are_all_there_after_a_restart() {
         }
     };
     let found = store
-        .list(&one, Kind::Response, page(None, 1000, true), None)
+        .list(&one, RecordKind::Response, page(None, 1000, true), None)
         .await;
     assert_eq!(found.expect("read").entries.len(), 300);
     drop(store);
@@ -478,7 +486,7 @@ async fn feature_z8_what_was_changed_meanwhile_is_not_written_over() {
         store.commit(replace("1", "2")).await.expect("written");
         let late = store.commit(replace("1", "3")).await;
         assert_eq!(late, Err(StoreError::Conflict));
-        let key = Key::new(&one, Kind::Response, "r1");
+        let key = Key::new(&one, RecordKind::Response, "r1");
         let found = store.get(key.clone()).await.expect("read").expect("there");
         assert_eq!(found.body, b"2");
         store

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use mortise_trace::{Span, Value, traced};
 
 use crate::error::StoreError;
-use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
-use crate::store::{BoxFuture, Filter, Store};
+use crate::record::{Change, Item, Key, Page, Record, RecordKind, RecordPage};
+use crate::store::{RecordFilter, Store, StoreFuture};
 
 /// Records the operations of another store. Owners, keys and contents stand in no span.
 pub struct TracedStore<S> {
@@ -26,7 +26,7 @@ impl<S: Store> TracedStore<S> {
 pub(crate) fn operation<'a, T: Send + 'a>(
     (name, system): (&'static str, &'static str),
     work: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-) -> BoxFuture<'a, T> {
+) -> StoreFuture<'a, T> {
     if !Span::current().is_sampled() {
         return Box::pin(work);
     }
@@ -38,48 +38,48 @@ pub(crate) fn operation<'a, T: Send + 'a>(
 }
 
 impl<S: Store> Store for TracedStore<S> {
-    fn commit(&self, changes: Vec<Change>) -> BoxFuture<'_, ()> {
+    fn commit(&self, changes: Vec<Change>) -> StoreFuture<'_, ()> {
         operation(("commit", self.system), self.store.commit(changes))
     }
 
-    fn promise(&self, owner: &Arc<str>) -> BoxFuture<'_, ()> {
+    fn promise(&self, owner: &Arc<str>) -> StoreFuture<'_, ()> {
         operation(("promise", self.system), self.store.promise(owner))
     }
 
-    fn get(&self, key: Key) -> BoxFuture<'_, Option<Record>> {
+    fn get(&self, key: Key) -> StoreFuture<'_, Option<Record>> {
         operation(("get", self.system), self.store.get(key))
     }
 
     fn list(
         &self,
         owner: &Arc<str>,
-        kind: Kind,
+        kind: RecordKind,
         page: Page,
-        filter: Option<Filter>,
-    ) -> BoxFuture<'_, Listing<Record>> {
+        filter: Option<RecordFilter>,
+    ) -> StoreFuture<'_, RecordPage<Record>> {
         operation(
             ("list", self.system),
             self.store.list(owner, kind, page, filter),
         )
     }
 
-    fn items(&self, parent: Key, page: Page) -> BoxFuture<'_, Listing<Item>> {
+    fn items(&self, parent: Key, page: Page) -> StoreFuture<'_, RecordPage<Item>> {
         operation(("items", self.system), self.store.items(parent, page))
     }
 
-    fn pieces(&self, parent: Key, after: Option<String>) -> BoxFuture<'_, Listing<Item>> {
+    fn pieces(&self, parent: Key, after: Option<String>) -> StoreFuture<'_, RecordPage<Item>> {
         operation(("pieces", self.system), self.store.pieces(parent, after))
     }
 
-    fn item(&self, parent: Key, id: String) -> BoxFuture<'_, Option<Item>> {
+    fn item(&self, parent: Key, id: String) -> StoreFuture<'_, Option<Item>> {
         operation(("item", self.system), self.store.item(parent, id))
     }
 
-    fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>> {
+    fn unfinished(&self, kind: RecordKind) -> StoreFuture<'_, Vec<Record>> {
         operation(("unfinished", self.system), self.store.unfinished(kind))
     }
 
-    fn owners(&self, kind: Kind) -> BoxFuture<'_, Vec<Arc<str>>> {
+    fn owners(&self, kind: RecordKind) -> StoreFuture<'_, Vec<Arc<str>>> {
         operation(("owners", self.system), self.store.owners(kind))
     }
 
@@ -87,7 +87,7 @@ impl<S: Store> Store for TracedStore<S> {
         self.store.is_shared()
     }
 
-    fn leave(&self) -> BoxFuture<'_, ()> {
+    fn leave(&self) -> StoreFuture<'_, ()> {
         operation(("leave", self.system), self.store.leave())
     }
 }

@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::limits::{MAX_GROUP, MAX_QUEUED_BYTES, MAX_QUEUED_COMMITS};
 use crate::query;
 use crate::quota::Quota;
-use crate::record::{Change, Kind, SERVER};
+use crate::record::{Change, RecordKind, SERVER};
 
 /// Time between two looks for records that have expired.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ const TRUSTED: Duration = Duration::from_secs(1);
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// Rules of writing.
-pub(crate) struct Rules {
+pub(crate) struct WriteRules {
     pub(crate) quota: Quota,
     /// Answers are on the disk before they are acknowledged.
     pub(crate) sync_answers: bool,
@@ -50,13 +50,16 @@ struct Job {
 }
 
 /// Handle of the thread. The thread ends with it.
-pub(crate) struct Writer {
+pub(crate) struct StoreWriter {
     jobs: SyncSender<Job>,
     queued: Arc<AtomicUsize>,
 }
 
-impl Writer {
-    pub(crate) fn start(connection: Arc<Mutex<Connection>>, rules: Rules) -> std::io::Result<Self> {
+impl StoreWriter {
+    pub(crate) fn start(
+        connection: Arc<Mutex<Connection>>,
+        rules: WriteRules,
+    ) -> std::io::Result<Self> {
         let (jobs, waiting) = sync_channel(MAX_QUEUED_COMMITS);
         let queued = Arc::<AtomicUsize>::default();
         let mut thread = Thread {
@@ -108,7 +111,7 @@ fn ended() -> StoreError {
 
 struct Thread {
     connection: Arc<Mutex<Connection>>,
-    rules: Rules,
+    rules: WriteRules,
     waiting: Receiver<Job>,
     queued: Arc<AtomicUsize>,
     /// When the last write succeeded; `None` after one that failed.
@@ -326,10 +329,10 @@ fn may_be_synced_later(change: &Change) -> bool {
     match change {
         Change::Put(record) | Change::Update(record) => {
             let kind = record.key.kind;
-            !record.open && (is_of_answer(kind) || kind == Kind::Counter)
+            !record.open && (is_of_answer(kind) || kind == RecordKind::Counter)
         }
         Change::Append { parent, .. } => {
-            is_of_answer(parent.kind) || parent.kind == Kind::Conversation
+            is_of_answer(parent.kind) || parent.kind == RecordKind::Conversation
         }
         Change::Create(_)
         | Change::Replace { .. }
@@ -338,10 +341,13 @@ fn may_be_synced_later(change: &Change) -> bool {
     }
 }
 
-fn is_of_answer(kind: Kind) -> bool {
+fn is_of_answer(kind: RecordKind) -> bool {
     matches!(
         kind,
-        Kind::Response | Kind::ResponseEvents | Kind::ChatCompletion | Kind::Idempotency
+        RecordKind::Response
+            | RecordKind::ResponseEvents
+            | RecordKind::ChatCompletion
+            | RecordKind::Idempotency
     )
 }
 
@@ -355,7 +361,7 @@ mod tests {
     use crate::record::{Key, Record};
     use crate::schema;
 
-    fn put(kind: Kind, open: bool) -> Change {
+    fn put(kind: RecordKind, open: bool) -> Change {
         Change::Put(Record {
             key: Key::new(&Arc::from("a"), kind, "one"),
             created: 0,
@@ -365,11 +371,11 @@ mod tests {
         })
     }
 
-    fn writer(sync_answers: bool, damaged: bool) -> (Arc<Mutex<Connection>>, Writer) {
+    fn writer(sync_answers: bool, damaged: bool) -> (Arc<Mutex<Connection>>, StoreWriter) {
         let connection = Connection::open_in_memory().expect("opens");
         schema::migrate(&connection, 0).expect("tables");
         let connection = Arc::new(Mutex::new(connection));
-        let rules = Rules {
+        let rules = WriteRules {
             quota: Quota {
                 records: 100,
                 bytes: 1 << 20,
@@ -378,25 +384,25 @@ mod tests {
             sync_answers,
             damaged: Arc::new(AtomicBool::new(damaged)),
         };
-        let writer = Writer::start(Arc::clone(&connection), rules).expect("a thread");
+        let writer = StoreWriter::start(Arc::clone(&connection), rules).expect("a thread");
         (connection, writer)
     }
 
     #[test]
     fn only_what_has_ended_may_be_synced_later() {
-        for kind in Kind::ALL {
-            let may = is_of_answer(kind) || kind == Kind::Counter;
+        for kind in RecordKind::ALL {
+            let may = is_of_answer(kind) || kind == RecordKind::Counter;
             assert_eq!(may_be_synced_later(&put(kind, false)), may, "{kind:?}");
             assert!(!may_be_synced_later(&put(kind, true)), "{kind:?}");
             let key = Key::new(&Arc::from("a"), kind, "one");
             assert!(!may_be_synced_later(&Change::Delete(key)), "{kind:?}");
         }
         for kind in [
-            Kind::ApiKey,
-            Kind::File,
-            Kind::Batch,
-            Kind::Audit,
-            Kind::VectorStore,
+            RecordKind::ApiKey,
+            RecordKind::File,
+            RecordKind::Batch,
+            RecordKind::Audit,
+            RecordKind::VectorStore,
         ] {
             assert!(!may_be_synced_later(&put(kind, false)), "{kind:?}");
         }
@@ -410,7 +416,7 @@ mod tests {
             let read = connection.query_row("SELECT at FROM probe", [], |row| row.get(0));
             read.expect("a row")
         };
-        let answer = vec![put(Kind::Response, false)];
+        let answer = vec![put(RecordKind::Response, false)];
         writer.commit(answer).await.expect("written");
         let begun = Instant::now();
         while probed() == 0 {
@@ -425,7 +431,7 @@ mod tests {
     #[tokio::test]
     async fn a_damaged_file_takes_no_writes() {
         let (_, writer) = writer(true, true);
-        let refused = writer.commit(vec![put(Kind::Response, false)]).await;
+        let refused = writer.commit(vec![put(RecordKind::Response, false)]).await;
         assert!(
             matches!(refused, Err(StoreError::Unavailable(_))),
             "{refused:?}"

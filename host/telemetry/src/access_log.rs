@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use std::net::IpAddr;
 
-use mortise_http::{Access, Begun};
+use mortise_http::{EndedRequest, RequestStart};
 
 /// Write the line of a request.
-pub(crate) fn write(access: &Access<'_>) {
+pub(crate) fn write(access: &EndedRequest<'_>) {
     let answer = access.answer.unwrap_or_default();
     tracing::info!(
         target: "mortise::access",
@@ -38,7 +38,7 @@ pub(crate) fn write(access: &Access<'_>) {
 }
 
 /// Write the line of a request that begins.
-pub(crate) fn write_begun(id: &str, route: &'static str, peer: IpAddr, begun: &Begun) {
+pub(crate) fn write_begun(id: &str, route: &'static str, peer: IpAddr, begun: &RequestStart) {
     tracing::info!(
         target: "mortise::access",
         id,

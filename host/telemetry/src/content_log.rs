@@ -1,6 +1,6 @@
 //! Log of what requests and answers said, redacted: off unless an operator asks for it.
 
-use mortise_service::{Content, ContentLog, LOOK_AHEAD, Texts};
+use mortise_service::{ContentLog, LOOK_AHEAD, RequestTexts, TextGroup};
 use wildmatch::WildMatch;
 
 use crate::redact::redact;
@@ -42,7 +42,7 @@ impl ContentLog for RedactedContent {
         wanted.then_some(self.bytes)
     }
 
-    fn write(&self, content: &Content<'_>) {
+    fn write(&self, content: &RequestTexts<'_>) {
         let mut marks = 0;
         let (prompt, prompt_cut) = written(content.prompt, content.bytes, &mut marks);
         let (answer, answer_cut) = written(content.answer, content.bytes, &mut marks);
@@ -62,7 +62,7 @@ impl ContentLog for RedactedContent {
 }
 
 /// Texts as they are written, in at most `bytes` bytes, and whether some was left out.
-fn written(texts: &Texts, bytes: usize, marks: &mut usize) -> (String, bool) {
+fn written(texts: &TextGroup, bytes: usize, marks: &mut usize) -> (String, bool) {
     let mut out = String::new();
     let mut cut = texts.cut;
     for section in &texts.sections {
@@ -97,8 +97,8 @@ mod tests {
 
     use super::*;
 
-    fn texts(sections: &[(&'static str, &str, bool)]) -> Texts {
-        let mut texts = Texts::default();
+    fn texts(sections: &[(&'static str, &str, bool)]) -> TextGroup {
+        let mut texts = TextGroup::default();
         let all = sections.iter();
         texts.sections = all
             .map(|(name, text, cut)| mortise_service::Section {

@@ -25,7 +25,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_http::{Access, AccessObserver, Begun, RequestFigures, RequestSums};
+use mortise_http::{AccessObserver, EndedRequest, RequestFigures, RequestStart, RequestSums};
 use mortise_models::lifecycle::ModelStatus;
 use mortise_plugin::{FunctionStats, PluginStats};
 use mortise_service::{ModelObserver, Observer, ServiceError};
@@ -45,7 +45,7 @@ use crate::access_log;
 
 pub use self::alias_numbers::AliasSource;
 use self::exemplars::{TracedHistogram, observe_traced, traced_histogram};
-use self::figures::Figures;
+use self::figures::ModelFigures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
 use self::log::LostLines;
@@ -53,7 +53,7 @@ pub use self::recent::FirstTokens;
 pub use self::shared_counters::SharedCounters;
 use self::states::{ModelStates, StatusSource};
 use self::tasks::Restarts;
-use self::totals::Totals;
+use self::totals::SpendTotals;
 
 /// Error codes told apart; a policy plugin may make up any number of them.
 const MAX_ERROR_CODES: usize = 64;
@@ -110,11 +110,11 @@ pub struct Metrics {
     errors: Family<CodeLabel, Counter>,
     rate_limited: Counter,
     codes: Mutex<HashSet<String>>,
-    totals: Totals,
+    totals: SpendTotals,
     log_begins: bool,
     aliases: bool,
     gen_ai: bool,
-    figures: Figures,
+    figures: ModelFigures,
 }
 
 impl fmt::Debug for Metrics {
@@ -136,7 +136,7 @@ impl AccessObserver for Metrics {
         self.in_flight.inc();
     }
 
-    fn request_taken_up(&self, id: &str, route: &'static str, peer: IpAddr, begun: &Begun) {
+    fn request_taken_up(&self, id: &str, route: &'static str, peer: IpAddr, begun: &RequestStart) {
         if self.log_begins {
             access_log::write_begun(id, route, peer, begun);
         }
@@ -150,7 +150,7 @@ impl AccessObserver for Metrics {
         self.streams.dec();
     }
 
-    fn request_ended(&self, access: &Access<'_>) {
+    fn request_ended(&self, access: &EndedRequest<'_>) {
         self.in_flight.dec();
         self.count(access);
         access_log::write(access);
@@ -194,11 +194,11 @@ impl Metrics {
             errors: Family::default(),
             rate_limited: Counter::default(),
             codes: Mutex::default(),
-            totals: Totals::default(),
+            totals: SpendTotals::default(),
             log_begins: false,
             aliases: false,
             gen_ai: false,
-            figures: Figures::new(),
+            figures: ModelFigures::new(),
             models: ModelFamilies::new(&mut registry),
             registry: Registry::default(),
         };
@@ -270,7 +270,7 @@ impl Metrics {
         self.models.recent().first_tokens()
     }
 
-    fn count(&self, outcome: &Access<'_>) {
+    fn count(&self, outcome: &EndedRequest<'_>) {
         self.totals.count(outcome);
         self.figures.count(outcome);
         let route = outcome.route.to_owned();

@@ -12,7 +12,7 @@ use crate::normalize::Normalizer;
 
 /// A token outside the ordinary vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ControlToken {
+pub struct SpecialToken {
     /// Token id.
     pub id: u32,
     /// Text of the token.

@@ -43,7 +43,7 @@ impl Counted {
 }
 
 /// Properties of a tokenizer that the bound depends on.
-pub(crate) struct Facts<'f> {
+pub(crate) struct TokenizerFacts<'f> {
     /// Steps of the normalizer and of the pre-tokenizer, as the library writes them.
     pub(crate) normalizer: Vec<Value>,
     pub(crate) pre_tokenizer: Vec<Value>,
@@ -56,7 +56,7 @@ pub(crate) struct Facts<'f> {
 
 impl LowerBound {
     /// Find the bound of a tokenizer.
-    pub(crate) fn new(facts: &Facts<'_>) -> Self {
+    pub(crate) fn new(facts: &TokenizerFacts<'_>) -> Self {
         let mut counted = Counted::All;
         let mut shrinks = 1usize;
         for step in &facts.normalizer {
@@ -148,7 +148,7 @@ fn of_pre_tokenizer(step: &Value) -> Counted {
 }
 
 /// The bytes that a model makes tokens of which are no longer than those of its vocabulary.
-fn of_model(facts: &Facts<'_>, byte_level: bool) -> Counted {
+fn of_model(facts: &TokenizerFacts<'_>, byte_level: bool) -> Counted {
     let known = |token: String| facts.vocabulary.contains_key(&token);
     let all_bytes = match byte_level {
         true => (0..=255).all(|byte| known(crate::bytes::character_of(byte).to_string())),

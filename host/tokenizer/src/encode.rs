@@ -19,7 +19,7 @@ const CUT_COST: usize = 16;
 
 /// A piece of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Segment<'a> {
+pub enum TextSegment<'a> {
     /// Text of the prompt's author: control tokens are recognised.
     Special(&'a str),
     /// Text of a caller: control tokens are not recognised.
@@ -38,14 +38,17 @@ struct Encoder<'e, 'm> {
 impl Tokenizer {
     /// Encode a prompt. Control tokens are recognised in special segments only; all other text
     /// between two control tokens is encoded as one piece, whichever segments it came from.
-    pub fn encode_segments(&self, segments: &[Segment<'_>]) -> Result<Vec<u32>, TokenizerError> {
+    pub fn encode_segments(
+        &self,
+        segments: &[TextSegment<'_>],
+    ) -> Result<Vec<u32>, TokenizerError> {
         self.encode_segments_within(segments, EncodeLimits::NONE)
     }
 
     /// [`Tokenizer::encode_segments`] within bounds.
     pub fn encode_segments_within(
         &self,
-        segments: &[Segment<'_>],
+        segments: &[TextSegment<'_>],
         limits: EncodeLimits<'_>,
     ) -> Result<Vec<u32>, TokenizerError> {
         let mut text = String::new();
@@ -53,8 +56,8 @@ impl Tokenizer {
         for segment in segments {
             let from = text.len();
             match segment {
-                Segment::Plain(plain) => text.push_str(plain),
-                Segment::Special(piece) => {
+                TextSegment::Plain(plain) => text.push_str(plain),
+                TextSegment::Special(piece) => {
                     text.push_str(piece);
                     match special.last_mut() {
                         Some(last) if last.end == from => last.end = text.len(),

@@ -238,7 +238,7 @@ impl Outline {
 
 /// Settings from the smaller files.
 #[derive(Debug, Default)]
-pub(crate) struct Config {
+pub(crate) struct TokenizerConfig {
     pub(crate) bos_token: Option<String>,
     pub(crate) eos_token: Option<String>,
     pub(crate) add_bos_token: Option<bool>,
@@ -247,7 +247,7 @@ pub(crate) struct Config {
     pub(crate) added_tokens: BTreeMap<u32, AddedToken>,
 }
 
-impl Config {
+impl TokenizerConfig {
     pub(crate) fn read(files: &TokenizerFiles<'_>) -> Result<Self, TokenizerError> {
         let mut config = Self::default();
         if let Some(bytes) = files.special_tokens_map {

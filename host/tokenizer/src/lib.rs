@@ -23,9 +23,9 @@ mod pre_tokenize;
 mod token_table;
 mod tokenizer;
 
-pub use added_tokens::ControlToken;
+pub use added_tokens::SpecialToken;
 pub use detokenizer::Detokenizer;
-pub use encode::Segment;
+pub use encode::TextSegment;
 pub use error::TokenizerError;
 pub use files::TokenizerFiles;
 pub use gguf::GgufVocabulary;

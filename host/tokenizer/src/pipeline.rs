@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokenizers::{AddedToken, Encoding, Model, PostProcessor, Token};
 
 use crate::around_pair::AroundPair;
-use crate::bound::{Facts, LowerBound};
+use crate::bound::{LowerBound, TokenizerFacts};
 use crate::error::{TokenizerError, guarded, malformed};
 use crate::files::Outline;
 use crate::limits::{EncodeLimits, Meter};
@@ -50,7 +50,7 @@ impl Pipeline {
         let mut pre_tokenizer_steps = Vec::new();
         flatten(&entry, "pretokenizers", STEPS_MAX, &mut pre_tokenizer_steps)?;
         let vocabulary: HashMap<String, u32> = tokenizer.get_model().get_vocab();
-        let bound = LowerBound::new(&Facts {
+        let bound = LowerBound::new(&TokenizerFacts {
             normalizer: normalizer.entries().collect(),
             pre_tokenizer: pre_tokenizer_steps.into_iter().cloned().collect(),
             model: &outline.model,

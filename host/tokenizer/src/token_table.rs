@@ -40,7 +40,7 @@ pub(crate) struct TextStart {
 
 /// A token's contribution to a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct TokenPiece<'a> {
     pub(crate) bytes: &'a [u8],
     /// The bytes need not be whole characters.
     pub(crate) raw: bool,
@@ -156,7 +156,7 @@ impl TokenTable {
         self.kind(id) != Kind::Unknown
     }
 
-    pub(crate) fn piece(&self, id: u32, first: bool) -> Piece<'_> {
+    pub(crate) fn piece(&self, id: u32, first: bool) -> TokenPiece<'_> {
         let bytes = match self.first.get(&id) {
             Some(bytes) if first => bytes,
             _ => self.bytes(id),
@@ -166,7 +166,7 @@ impl TokenTable {
             Kind::Special => !self.each_byte,
             Kind::Text | Kind::Unknown => false,
         };
-        Piece { bytes, raw }
+        TokenPiece { bytes, raw }
     }
 
     pub(crate) fn start(&self) -> TextStart {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use tokenizers::AddedToken;
 
-use crate::added_tokens::{ControlMatcher, ControlToken, is_control};
+use crate::added_tokens::{ControlMatcher, SpecialToken, is_control};
 use crate::checks::AddedBytes;
 use crate::detokenizer::Detokenizer;
 use crate::error::{TokenizerError, guarded, malformed};
-use crate::files::{Config, Outline, TokenizerFiles};
+use crate::files::{Outline, TokenizerConfig, TokenizerFiles};
 use crate::pipeline::Pipeline;
 use crate::token_table::TokenTable;
 
@@ -23,8 +23,8 @@ pub struct Tokenizer {
     pub(crate) matcher: ControlMatcher,
     table: Arc<TokenTable>,
     /// By id, rising.
-    control: Vec<ControlToken>,
-    pub(crate) config: Config,
+    control: Vec<SpecialToken>,
+    pub(crate) config: TokenizerConfig,
     pub(crate) bos: Option<u32>,
     eos: Option<u32>,
 }
@@ -42,7 +42,7 @@ impl Tokenizer {
     /// Read a tokenizer from its files.
     pub fn load(files: TokenizerFiles<'_>) -> Result<Self, TokenizerError> {
         let outline = Outline::read(files.tokenizer)?;
-        let config = Config::read(&files)?;
+        let config = TokenizerConfig::read(&files)?;
         let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(files.tokenizer))
             .and_then(|loaded| loaded.map_err(|error| error.to_string()))
             .map_err(|reason| TokenizerError::Malformed {
@@ -52,10 +52,10 @@ impl Tokenizer {
         add_configured_tokens(&mut inner, &config, outline.added_bytes)?;
         let added: BTreeMap<u32, AddedToken> =
             inner.get_added_tokens_decoder().into_iter().collect();
-        let control: Vec<ControlToken> = added
+        let control: Vec<SpecialToken> = added
             .iter()
             .filter(|(_, token)| is_control(token))
-            .map(|(&id, token)| ControlToken {
+            .map(|(&id, token)| SpecialToken {
                 id,
                 text: token.content.clone(),
                 special: token.special,
@@ -110,7 +110,7 @@ impl Tokenizer {
     }
 
     /// Every token outside the ordinary vocabulary, by rising id.
-    pub fn control_tokens(&self) -> &[ControlToken] {
+    pub fn control_tokens(&self) -> &[SpecialToken] {
         &self.control
     }
 
@@ -156,7 +156,7 @@ impl Tokenizer {
 /// would number otherwise than the file says is left out, since the model was not trained on it.
 fn add_configured_tokens(
     inner: &mut tokenizers::Tokenizer,
-    config: &Config,
+    config: &TokenizerConfig,
     mut bytes: AddedBytes,
 ) -> Result<(), TokenizerError> {
     // Added at once: the library builds its automaton anew each time.

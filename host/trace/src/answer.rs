@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 /// Outcome of a request.
-pub(crate) enum Answer {
+pub(crate) enum TracedOutcome {
     /// The spans were taken; the body says more.
     Taken(Bytes),
     /// Not now; the text says why.

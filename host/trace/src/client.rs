@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::timeout;
 
-use crate::answer::Answer;
+use crate::answer::TracedOutcome;
 use crate::config::{Encoding, TraceConfig};
 use crate::grpc;
 use crate::limits::MAX_ANSWER_BYTES;
@@ -39,7 +39,7 @@ pub enum CollectorError {
 }
 
 /// Client of one collector.
-pub(crate) struct Client {
+pub(crate) struct CollectorClient {
     pool: PooledClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     address: Uri,
     headers: HeaderMap,
@@ -47,7 +47,7 @@ pub(crate) struct Client {
     limit: Duration,
 }
 
-impl Client {
+impl CollectorClient {
     pub(crate) fn new(config: &TraceConfig) -> Result<Self, CollectorError> {
         let mut headers = HeaderMap::new();
         let agent = HeaderValue::from_static(concat!("mortise/", env!("CARGO_PKG_VERSION")));
@@ -97,12 +97,14 @@ impl Client {
     }
 
     /// Post a message.
-    pub(crate) async fn post(&self, message: Bytes) -> Answer {
+    pub(crate) async fn post(&self, message: Bytes) -> TracedOutcome {
         let message = match self.grpc {
             false => message,
             true => match grpc::framed(&message) {
                 Some(framed) => framed,
-                None => return Answer::Refused("the message is too long for gRPC".to_owned()),
+                None => {
+                    return TracedOutcome::Refused("the message is too long for gRPC".to_owned());
+                }
             },
         };
         let mut request = Request::new(Full::new(message));
@@ -122,8 +124,8 @@ impl Client {
             Ok::<_, String>((head, trailers, body))
         };
         match timeout(self.limit, asked).await {
-            Err(_) => Answer::Later("it did not answer in time".to_owned(), None),
-            Ok(Err(error)) => Answer::Later(error, None),
+            Err(_) => TracedOutcome::Later("it did not answer in time".to_owned(), None),
+            Ok(Err(error)) => TracedOutcome::Later(error, None),
             Ok(Ok((head, trailers, body))) if self.grpc => {
                 grpc::answer(head.status, &head.headers, trailers.as_ref(), &body)
             }
@@ -132,9 +134,9 @@ impl Client {
     }
 }
 
-fn answer(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Answer {
+fn answer(status: StatusCode, headers: &HeaderMap, body: Bytes) -> TracedOutcome {
     if status.is_success() {
-        return Answer::Taken(body);
+        return TracedOutcome::Taken(body);
     }
     let text = format!("it answered {status}");
     let later = [
@@ -144,11 +146,11 @@ fn answer(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Answer {
         StatusCode::GATEWAY_TIMEOUT,
     ];
     if !later.contains(&status) {
-        return Answer::Refused(text);
+        return TracedOutcome::Refused(text);
     }
     let pause = headers.get(RETRY_AFTER);
     let pause = pause.and_then(|value| value.to_str().ok()?.parse().ok());
-    Answer::Later(text, pause.map(Duration::from_secs))
+    TracedOutcome::Later(text, pause.map(Duration::from_secs))
 }
 
 /// An error and its first cause, in one line.

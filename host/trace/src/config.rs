@@ -28,7 +28,7 @@ impl Encoding {
 
 /// Selection of the traces that are recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sampling {
+pub struct TraceSampling {
     /// Part of all traces, from 0 to 1.
     pub ratio: f64,
     /// A trace that a caller began is recorded if the caller records it, whatever the ratio.
@@ -51,7 +51,7 @@ pub struct TraceConfig {
     /// Spans that wait to be sent; further ones are dropped.
     pub queue: usize,
     /// Selection of traces.
-    pub sampling: Sampling,
+    pub sampling: TraceSampling,
     /// Name of the service.
     pub service: String,
 }

@@ -14,12 +14,12 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::answer::Answer;
-use crate::client::{Client, CollectorError};
-use crate::config::{Encoding, Sampling, TraceConfig};
+use crate::answer::TracedOutcome;
+use crate::client::{CollectorClient, CollectorError};
+use crate::config::{Encoding, TraceConfig, TraceSampling};
 use crate::encode;
 use crate::limits::{BATCH_WAIT, MAX_ATTEMPTS, MAX_ATTRIBUTES, MAX_BATCH_SPANS, MAX_RETRY_PAUSE};
-use crate::queue::{Counters, Enqueue, SpanCounts};
+use crate::queue::{Enqueue, SpanCounters, SpanCounts};
 use crate::span::record_with;
 
 /// First pause before a batch is sent again; it doubles.
@@ -29,11 +29,11 @@ const FURTHER: u32 = 4;
 
 /// Sends spans to the collector.
 pub struct Exporter {
-    client: Client,
+    client: CollectorClient,
     encoding: Encoding,
     resource: ResourceAttributesWithSchema,
     queue: Mutex<Receiver<SpanData>>,
-    counters: Arc<Counters>,
+    counters: Arc<SpanCounters>,
     /// Becomes true when nothing more will come, and what waits is sent once.
     ending: watch::Sender<bool>,
     /// Becomes true when all has been sent.
@@ -48,9 +48,9 @@ impl Exporter {
     /// # Errors
     /// When the settings name no collector that could be asked.
     pub fn start(config: &TraceConfig) -> Result<Self, CollectorError> {
-        let client = Client::new(config)?;
+        let client = CollectorClient::new(config)?;
         let (sender, queue) = mpsc::channel(config.queue.max(1));
-        let counters = Arc::<Counters>::default();
+        let counters = Arc::<SpanCounters>::default();
         let resource = Resource::builder_empty()
             .with_detector(Box::new(TelemetryResourceDetector))
             .with_service_name(config.service.clone())
@@ -142,14 +142,14 @@ impl Exporter {
         let mut ending = self.ending.subscribe();
         for attempt in 1.. {
             let (why, asked) = match self.client.post(message.clone()).await {
-                Answer::Taken(body) => {
+                TracedOutcome::Taken(body) => {
                     let rejected = encode::rejected(self.encoding, &body).min(spans);
                     self.counters.exported.fetch_add(spans - rejected, Relaxed);
                     self.counters.failed.fetch_add(rejected, Relaxed);
                     return;
                 }
-                Answer::Refused(why) => return self.give_up(spans, &why),
-                Answer::Later(why, asked) => (why, asked),
+                TracedOutcome::Refused(why) => return self.give_up(spans, &why),
+                TracedOutcome::Later(why, asked) => (why, asked),
             };
             if attempt >= MAX_ATTEMPTS || *ending.borrow() {
                 return self.give_up(spans, &why);
@@ -183,7 +183,7 @@ async fn fill(queue: &mut Receiver<SpanData>, batch: &mut Vec<SpanData>) {
     }
 }
 
-fn sampler(sampling: Sampling) -> Sampler {
+fn sampler(sampling: TraceSampling) -> Sampler {
     let ratio = match sampling.ratio {
         ratio if ratio >= 1.0 => Sampler::AlwaysOn,
         ratio => Sampler::TraceIdRatioBased(ratio),

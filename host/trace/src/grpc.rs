@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
-use crate::answer::Answer;
+use crate::answer::TracedOutcome;
 
 /// Path of the call below the collector's address.
 pub(crate) const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -45,32 +45,34 @@ pub(crate) fn answer(
     headers: &HeaderMap,
     trailers: Option<&HeaderMap>,
     body: &Bytes,
-) -> Answer {
+) -> TracedOutcome {
     let code = trailers.and_then(|trailers| trailers.get(GRPC_STATUS));
     let code = code.or_else(|| headers.get(GRPC_STATUS));
     let code: Option<u32> = code.and_then(|code| code.to_str().ok()?.parse().ok());
     match code {
-        Some(0) if status.is_success() => Answer::Taken(message(body)),
+        Some(0) if status.is_success() => TracedOutcome::Taken(message(body)),
         Some(code) => refusal(code),
         None => match status {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => Answer::Later(format!("it answered {status}"), None),
-            _ => Answer::Refused(format!("it answered {status} without a status of gRPC")),
+            | StatusCode::GATEWAY_TIMEOUT => {
+                TracedOutcome::Later(format!("it answered {status}"), None)
+            }
+            _ => TracedOutcome::Refused(format!("it answered {status} without a status of gRPC")),
         },
     }
 }
 
 /// A call that failed. OTLP names the codes after which it may be made again.
-fn refusal(code: u32) -> Answer {
+fn refusal(code: u32) -> TracedOutcome {
     let text = format!("it answered with the status {code} of gRPC");
     match code {
         // Cancelled, deadline exceeded, aborted, out of range, unavailable, data loss.
-        1 | 4 | 10 | 11 | 14 | 15 => Answer::Later(text, None),
+        1 | 4 | 10 | 11 | 14 | 15 => TracedOutcome::Later(text, None),
         // Resource exhausted.
-        8 => Answer::Later(text, Some(Duration::from_secs(1))),
-        _ => Answer::Refused(text),
+        8 => TracedOutcome::Later(text, Some(Duration::from_secs(1))),
+        _ => TracedOutcome::Refused(text),
     }
 }
 
@@ -99,19 +101,22 @@ mod tests {
         let none = HeaderMap::new();
         let empty = Bytes::new();
         let of = |code| answer(StatusCode::OK, &none, Some(&status(code)), &empty);
-        assert!(matches!(of("0"), Answer::Taken(_)));
+        assert!(matches!(of("0"), TracedOutcome::Taken(_)));
         for later in ["1", "4", "8", "14"] {
-            assert!(matches!(of(later), Answer::Later(..)), "{later}");
+            assert!(matches!(of(later), TracedOutcome::Later(..)), "{later}");
         }
         for refused in ["3", "7", "12", "16", "4294967295"] {
-            assert!(matches!(of(refused), Answer::Refused(_)), "{refused}");
+            assert!(
+                matches!(of(refused), TracedOutcome::Refused(_)),
+                "{refused}"
+            );
         }
         // A failure without a body has its status in the headers.
         let of_head = answer(StatusCode::OK, &status("14"), None, &empty);
-        assert!(matches!(of_head, Answer::Later(..)));
+        assert!(matches!(of_head, TracedOutcome::Later(..)));
         let no_grpc = answer(StatusCode::OK, &none, None, &empty);
-        assert!(matches!(no_grpc, Answer::Refused(_)));
+        assert!(matches!(no_grpc, TracedOutcome::Refused(_)));
         let proxy = answer(StatusCode::SERVICE_UNAVAILABLE, &none, None, &empty);
-        assert!(matches!(proxy, Answer::Later(..)));
+        assert!(matches!(proxy, TracedOutcome::Later(..)));
     }
 }

@@ -16,7 +16,7 @@ mod queue;
 mod span;
 
 pub use client::CollectorError;
-pub use config::{Encoding, Sampling, TraceConfig};
+pub use config::{Encoding, TraceConfig, TraceSampling};
 pub use export::Exporter;
 pub use queue::SpanCounts;
-pub use span::{Array, Kind, Span, Value, collected, short, traced};
+pub use span::{Array, Span, SpanRole, Value, collected, short, traced};

@@ -22,13 +22,13 @@ pub struct SpanCounts {
 
 /// See [`SpanCounts`]. The numbers are independent of one another: no order is needed.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct SpanCounters {
     pub(crate) exported: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) failed: AtomicU64,
 }
 
-impl Counters {
+impl SpanCounters {
     pub(crate) fn now(&self) -> SpanCounts {
         SpanCounts {
             exported: self.exported.load(Relaxed),
@@ -42,7 +42,7 @@ impl Counters {
 #[derive(Debug)]
 pub(crate) struct Enqueue {
     pub(crate) sender: Sender<SpanData>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<SpanCounters>,
 }
 
 impl SpanProcessor for Enqueue {

@@ -34,7 +34,7 @@ pub fn collected() -> bool {
 
 /// Part of a span in an exchange between servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanRole {
     /// Work of this process.
     Internal,
     /// A request that another server answers.
@@ -64,12 +64,12 @@ impl Span {
     pub fn child(
         &self,
         name: impl Into<Cow<'static, str>>,
-        kind: Kind,
+        kind: SpanRole,
         attributes: Vec<(&'static str, Value)>,
     ) -> Self {
         let kind = match kind {
-            Kind::Internal => SpanKind::Internal,
-            Kind::Client => SpanKind::Client,
+            SpanRole::Internal => SpanKind::Internal,
+            SpanRole::Client => SpanKind::Client,
         };
         Self::start(self.0.as_ref(), name.into(), kind, attributes)
     }
@@ -200,7 +200,7 @@ pub async fn traced<T, E>(
     error_type: fn(&E) -> &'static str,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    let span = Span::current().child(name, Kind::Internal, attributes);
+    let span = Span::current().child(name, SpanRole::Internal, attributes);
     let result = span.run(work).await;
     if TRACER.get().is_some() {
         if let Err(error) = &result {

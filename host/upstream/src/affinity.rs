@@ -2,7 +2,7 @@
 //! them, whichever server asks (rendezvous hashing).
 
 use mortise_models::ConversationRequest;
-use mortise_models::conversation::{Part, Role};
+use mortise_models::conversation::{ContentPart, Role};
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of a conversation that count as its beginning.
@@ -27,7 +27,7 @@ pub(crate) fn beginning(request: &ConversationRequest) -> [u8; 32] {
     }
     for message in request.conversation.messages() {
         for part in &message.content {
-            if let Part::Text(text) = part {
+            if let ContentPart::Text(text) = part {
                 add(text.as_bytes());
             }
         }

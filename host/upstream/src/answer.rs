@@ -8,7 +8,7 @@ use crate::chunk::{ChunkChoice, WireCall, WireDelta, finish_reason};
 use crate::event_stream::{EventStream, TooLong};
 use crate::limits::{MAX_ANSWER_BYTES, MAX_CALL_NAME_BYTES, MAX_CALLS, MAX_EVENT_BYTES};
 use crate::refusal::{failure_in_stream, shortened};
-use crate::repeated::Events;
+use crate::repeated::EventReader;
 
 /// Reader of one streamed answer.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub struct AnswerReader {
 /// Sum of the events so far.
 #[derive(Debug, Default)]
 struct AnswerState {
-    events: Events,
+    events: EventReader,
     /// Indices of the upstream's tool calls, in the order in which they began; ours count from 0.
     calls: Vec<u32>,
     reason: Option<FinishReason>,

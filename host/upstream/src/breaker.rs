@@ -41,11 +41,11 @@ struct Circuit {
 
 /// Circuit breaker of one upstream.
 #[derive(Debug)]
-pub(crate) struct Breaker(Mutex<Circuit>);
+pub(crate) struct UpstreamBreaker(Mutex<Circuit>);
 
 /// Outcome of a request, as far as it tells about the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum AttemptOutcome {
     /// The upstream began to answer.
     Begun,
     /// The upstream answered.
@@ -58,14 +58,14 @@ pub(crate) enum Outcome {
 
 /// Change of the circuit that is worth a line in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum CircuitChange {
     /// Opened: no request is sent for this time.
     Opened(Duration),
     /// Closed: requests are sent again.
     Closed,
 }
 
-impl Default for Breaker {
+impl Default for UpstreamBreaker {
     fn default() -> Self {
         Self(Mutex::new(Circuit {
             state: State::Closed { failures: 0 },
@@ -75,7 +75,7 @@ impl Default for Breaker {
     }
 }
 
-impl Breaker {
+impl UpstreamBreaker {
     fn circuit(&self) -> MutexGuard<'_, Circuit> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,44 +107,44 @@ impl Breaker {
 
     /// Take note of an outcome. Each request that has passed reports at least one; `Begun` may come before
     /// another.
-    pub(crate) fn note(&self, outcome: Outcome, now: Instant) -> Option<Change> {
+    pub(crate) fn note(&self, outcome: AttemptOutcome, now: Instant) -> Option<CircuitChange> {
         let mut circuit = self.circuit();
         match (circuit.state, outcome) {
-            (State::Closed { .. }, Outcome::Answered) => {
+            (State::Closed { .. }, AttemptOutcome::Answered) => {
                 circuit.state = State::Closed { failures: 0 };
                 circuit.pause = FIRST_PAUSE;
                 None
             }
             // One more failure opens it again: a beginning is no answer yet.
-            (State::HalfOpen, Outcome::Begun) => {
+            (State::HalfOpen, AttemptOutcome::Begun) => {
                 circuit.state = State::Closed {
                     failures: FAILURES - 1,
                 };
-                Some(Change::Closed)
+                Some(CircuitChange::Closed)
             }
-            (State::HalfOpen, Outcome::Answered) => {
+            (State::HalfOpen, AttemptOutcome::Answered) => {
                 circuit.state = State::Closed { failures: 0 };
                 circuit.pause = FIRST_PAUSE;
-                Some(Change::Closed)
+                Some(CircuitChange::Closed)
             }
-            (State::Closed { failures }, Outcome::Failed) if failures + 1 < FAILURES => {
+            (State::Closed { failures }, AttemptOutcome::Failed) if failures + 1 < FAILURES => {
                 let failures = failures + 1;
                 circuit.state = State::Closed { failures };
                 None
             }
-            (State::Closed { .. } | State::HalfOpen, Outcome::Failed) => {
+            (State::Closed { .. } | State::HalfOpen, AttemptOutcome::Failed) => {
                 let pause = circuit.pause;
                 circuit.pause = (2 * pause).min(MAX_PAUSE);
                 circuit.state = State::Open { until: now + pause };
                 circuit.opened += 1;
-                Some(Change::Opened(pause))
+                Some(CircuitChange::Opened(pause))
             }
             // The next request probes.
-            (State::HalfOpen, Outcome::Unknown) => {
+            (State::HalfOpen, AttemptOutcome::Unknown) => {
                 circuit.state = State::Open { until: now };
                 None
             }
-            (State::Closed { .. }, Outcome::Begun | Outcome::Unknown) => None,
+            (State::Closed { .. }, AttemptOutcome::Begun | AttemptOutcome::Unknown) => None,
             // Of requests that passed before it opened.
             (State::Open { .. }, _) => None,
         }
@@ -157,70 +157,79 @@ mod tests {
 
     #[test]
     fn failures_in_a_row_open_it_and_a_probe_decides() {
-        let breaker = Breaker::default();
+        let breaker = UpstreamBreaker::default();
         let mut now = Instant::now();
         // A success in between begins the row anew.
-        for outcome in [Outcome::Failed; 4].into_iter().chain([Outcome::Answered]) {
+        for outcome in [AttemptOutcome::Failed; 4]
+            .into_iter()
+            .chain([AttemptOutcome::Answered])
+        {
             assert_eq!(breaker.note(outcome, now), None);
         }
         for _ in 1..FAILURES {
-            assert_eq!(breaker.note(Outcome::Failed, now), None);
+            assert_eq!(breaker.note(AttemptOutcome::Failed, now), None);
             assert_eq!(breaker.pass(now), Ok(()));
         }
         assert_eq!(
-            breaker.note(Outcome::Failed, now),
-            Some(Change::Opened(FIRST_PAUSE))
+            breaker.note(AttemptOutcome::Failed, now),
+            Some(CircuitChange::Opened(FIRST_PAUSE))
         );
         assert_eq!(breaker.pass(now), Err(FIRST_PAUSE));
         assert_eq!(breaker.state(), (CircuitState::Open, 1));
         // Late news change nothing.
-        assert_eq!(breaker.note(Outcome::Failed, now), None);
-        assert_eq!(breaker.note(Outcome::Answered, now), None);
+        assert_eq!(breaker.note(AttemptOutcome::Failed, now), None);
+        assert_eq!(breaker.note(AttemptOutcome::Answered, now), None);
         now += FIRST_PAUSE;
         assert_eq!(breaker.pass(now), Ok(()), "the probe");
         assert_eq!(breaker.state(), (CircuitState::HalfOpen, 1));
         assert!(breaker.pass(now).is_err(), "no second one");
         // A probe that tells nothing makes room for another.
-        assert_eq!(breaker.note(Outcome::Unknown, now), None);
+        assert_eq!(breaker.note(AttemptOutcome::Unknown, now), None);
         assert_eq!(breaker.pass(now), Ok(()));
         assert_eq!(
-            breaker.note(Outcome::Failed, now),
-            Some(Change::Opened(2 * FIRST_PAUSE))
+            breaker.note(AttemptOutcome::Failed, now),
+            Some(CircuitChange::Opened(2 * FIRST_PAUSE))
         );
         now += 2 * FIRST_PAUSE;
         assert_eq!(breaker.pass(now), Ok(()));
-        assert_eq!(breaker.note(Outcome::Begun, now), Some(Change::Closed));
+        assert_eq!(
+            breaker.note(AttemptOutcome::Begun, now),
+            Some(CircuitChange::Closed)
+        );
         assert_eq!(breaker.pass(now), Ok(()));
         // It broke off: one failure is enough now, and the pause has grown.
         assert_eq!(
-            breaker.note(Outcome::Failed, now),
-            Some(Change::Opened(4 * FIRST_PAUSE))
+            breaker.note(AttemptOutcome::Failed, now),
+            Some(CircuitChange::Opened(4 * FIRST_PAUSE))
         );
         now += 4 * FIRST_PAUSE;
         assert_eq!(breaker.pass(now), Ok(()));
-        assert_eq!(breaker.note(Outcome::Begun, now), Some(Change::Closed));
-        assert_eq!(breaker.note(Outcome::Answered, now), None);
+        assert_eq!(
+            breaker.note(AttemptOutcome::Begun, now),
+            Some(CircuitChange::Closed)
+        );
+        assert_eq!(breaker.note(AttemptOutcome::Answered, now), None);
         for _ in 1..FAILURES {
-            assert_eq!(breaker.note(Outcome::Failed, now), None);
+            assert_eq!(breaker.note(AttemptOutcome::Failed, now), None);
         }
         assert_eq!(
-            breaker.note(Outcome::Failed, now),
-            Some(Change::Opened(FIRST_PAUSE))
+            breaker.note(AttemptOutcome::Failed, now),
+            Some(CircuitChange::Opened(FIRST_PAUSE))
         );
     }
 
     #[test]
     fn pauses_have_a_bound() {
-        let breaker = Breaker::default();
+        let breaker = UpstreamBreaker::default();
         let mut now = Instant::now();
         for _ in 0..FAILURES {
-            breaker.note(Outcome::Failed, now);
+            breaker.note(AttemptOutcome::Failed, now);
         }
         let mut longest = Duration::ZERO;
         for _ in 0..20 {
             now += MAX_PAUSE;
             assert_eq!(breaker.pass(now), Ok(()));
-            if let Some(Change::Opened(pause)) = breaker.note(Outcome::Failed, now) {
+            if let Some(CircuitChange::Opened(pause)) = breaker.note(AttemptOutcome::Failed, now) {
                 longest = longest.max(pause);
             }
         }

@@ -8,7 +8,7 @@ use crate::limits::MAX_TOP_LOGPROBS;
 
 /// Event of the stream.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Chunk {
+pub(crate) struct StreamChunk {
     pub(crate) choices: Option<Vec<ChunkChoice>>,
     pub(crate) usage: Option<WireUsage>,
     /// A failure after the answer has begun.

@@ -37,7 +37,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The client. Clones share their connections.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct UpstreamClient {
     pool: PooledClient<Timed<HttpsConnector<HttpConnector>>, Full<Bytes>>,
     authorization: Option<HeaderValue>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct NoAnswer {
     pub(crate) text: String,
 }
 
-impl Client {
+impl UpstreamClient {
     pub(crate) fn new(config: &UpstreamConfig) -> Result<Self, ClientError> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

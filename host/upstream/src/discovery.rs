@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::client::{Client, ClientError, beginning_of};
+use crate::client::{ClientError, UpstreamClient, beginning_of};
 use crate::limits::{MAX_CHECK_TIME, MAX_LIST_BYTES, MAX_LISTED_MODELS};
 use crate::refusal::shortened;
 
@@ -74,7 +74,7 @@ pub async fn discover(
         .first()
         .map(|url| url.join("models"))
         .unwrap_or_default();
-    let client = Client::new(config)?;
+    let client = UpstreamClient::new(config)?;
     let asked = timeout(MAX_CHECK_TIME, async {
         let response = client.get(&url).await.map_err(|none| none.text)?;
         let status = response.status();

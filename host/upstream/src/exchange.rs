@@ -14,16 +14,16 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::timeout;
 
 use crate::answer::AnswerReader;
-use crate::breaker::Outcome;
-use crate::client::{Client, beginning_of, with_causes};
+use crate::breaker::AttemptOutcome;
+use crate::client::{UpstreamClient, beginning_of, with_causes};
 use crate::limits::MAX_ERROR_BYTES;
-use crate::members::Place;
+use crate::members::InFlight;
 use crate::refusal::{ErrorAnswer, shortened};
-use crate::spans::{self, Ended};
+use crate::spans::{self, AttemptEnd};
 
 /// Request to an upstream, with the channel of whoever waits for its answer.
-pub(crate) struct Question<'a> {
-    pub(crate) client: &'a Client,
+pub(crate) struct UpstreamRequest<'a> {
+    pub(crate) client: &'a UpstreamClient,
     pub(crate) timeouts: UpstreamTimeouts,
     pub(crate) request_id: &'a str,
     /// Path below the base URL.
@@ -60,12 +60,12 @@ pub(crate) struct Relayed {
 
 impl Attempt {
     /// End of the attempt, for its span.
-    fn ended(&self) -> Ended<'_> {
+    fn ended(&self) -> AttemptEnd<'_> {
         match self {
-            Self::Failed { error, .. } => Ended::Failed(error),
+            Self::Failed { error, .. } => AttemptEnd::Failed(error),
             Self::Relayed(relayed) => match &relayed.last {
-                OutputEvent::Failed(error) => Ended::Failed(error),
-                _ => Ended::Answered(relayed.usage),
+                OutputEvent::Failed(error) => AttemptEnd::Failed(error),
+                _ => AttemptEnd::Answered(relayed.usage),
             },
         }
     }
@@ -79,16 +79,16 @@ impl Attempt {
     }
 }
 
-impl Question<'_> {
+impl UpstreamRequest<'_> {
     /// Ask the upstream of this place, `resent` requests after the first.
-    pub(crate) async fn ask(&self, place: &mut Place, resent: u32) -> Attempt {
+    pub(crate) async fn ask(&self, place: &mut InFlight, resent: u32) -> Attempt {
         let span = spans::of_attempt(self.span, place.url(), resent);
         let attempt = self.attempt(place, &span.0).await;
         span.end(&attempt.ended());
         attempt
     }
 
-    async fn attempt(&self, place: &mut Place, span: &Span) -> Attempt {
+    async fn attempt(&self, place: &mut InFlight, span: &Span) -> Attempt {
         let url = place.url().join(self.path);
         let limit = self.timeouts.connect + self.timeouts.first_byte;
         let asked = self
@@ -111,11 +111,11 @@ impl Question<'_> {
                 return self.answered(response, place).await;
             }
         };
-        place.note(Outcome::Failed);
+        place.note(AttemptOutcome::Failed);
         attempt
     }
 
-    async fn answered(&self, response: Response<Incoming>, place: &mut Place) -> Attempt {
+    async fn answered(&self, response: Response<Incoming>, place: &mut InFlight) -> Attempt {
         let status = response.status();
         if !status.is_success() {
             return self.refused(response, place).await;
@@ -133,21 +133,21 @@ impl Question<'_> {
             self.send(OutputEvent::Begun).await;
             return self.relay(response.into_body(), place).await;
         };
-        place.note(Outcome::Failed);
+        place.note(AttemptOutcome::Failed);
         attempt
     }
 
     /// Read an answer with an error status.
-    async fn refused(&self, response: Response<Incoming>, place: &mut Place) -> Attempt {
+    async fn refused(&self, response: Response<Incoming>, place: &mut InFlight) -> Attempt {
         let (parts, body) = response.into_parts();
         let location = text_of(&parts.headers, LOCATION.as_str());
         let retry_after = text_of(&parts.headers, RETRY_AFTER.as_str()).parse().ok();
         let read = timeout(self.timeouts.chunk, beginning_of(body, MAX_ERROR_BYTES));
         let body = read.await.map(|(body, _)| body).unwrap_or_default();
         place.note(match parts.status {
-            StatusCode::TOO_MANY_REQUESTS => Outcome::Unknown,
-            status if status.is_server_error() => Outcome::Failed,
-            _ => Outcome::Answered,
+            StatusCode::TOO_MANY_REQUESTS => AttemptOutcome::Unknown,
+            status if status.is_server_error() => AttemptOutcome::Failed,
+            _ => AttemptOutcome::Answered,
         });
         let busy = [
             StatusCode::TOO_MANY_REQUESTS,
@@ -182,7 +182,7 @@ impl Question<'_> {
     }
 
     /// Relay the events of a stream, each piece as it comes.
-    async fn relay(&self, mut body: Incoming, place: &mut Place) -> Attempt {
+    async fn relay(&self, mut body: Incoming, place: &mut InFlight) -> Attempt {
         let mut reader = AnswerReader::default();
         let mut events = Vec::new();
         let mut pieces = 0;
@@ -207,7 +207,7 @@ impl Question<'_> {
                 },
             };
             if pieces == 0 {
-                place.note(Outcome::Begun);
+                place.note(AttemptOutcome::Begun);
             }
             pieces += 1;
             let complete = reader.feed(&data, &mut events);
@@ -225,8 +225,8 @@ impl Question<'_> {
             .pop()
             .unwrap_or_else(|| OutputEvent::Failed(upstream("ended its answer in the middle")));
         place.note(match &last {
-            OutputEvent::Failed(_) => Outcome::Failed,
-            _ => Outcome::Answered,
+            OutputEvent::Failed(_) => AttemptOutcome::Failed,
+            _ => AttemptOutcome::Answered,
         });
         for event in events {
             self.send(event).await;

@@ -6,12 +6,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use mortise_models::HealthCheck;
 use tokio::time::{sleep, timeout};
 
-use crate::client::{Client, beginning_of};
+use crate::client::{UpstreamClient, beginning_of};
 use crate::limits::{MAX_CHECK_TIME, MAX_LIST_BYTES};
-use crate::members::Member;
+use crate::members::UpstreamMember;
 
 /// Check an upstream for ever.
-pub(crate) async fn watch(client: Client, member: Arc<Member>, health: HealthCheck) {
+pub(crate) async fn watch(
+    client: UpstreamClient,
+    member: Arc<UpstreamMember>,
+    health: HealthCheck,
+) {
     let url = member.url.join(&health.path);
     loop {
         let problem = problem(&client, &url).await;
@@ -29,7 +33,7 @@ pub(crate) async fn watch(client: Client, member: Arc<Member>, health: HealthChe
 
 /// Fault that the health check found; `None` if the upstream answers. A refusal is an answer: requests tell whether a
 /// key is right.
-async fn problem(client: &Client, url: &str) -> Option<String> {
+async fn problem(client: &UpstreamClient, url: &str) -> Option<String> {
     let checked = timeout(MAX_CHECK_TIME, async {
         let response = client.get(url).await.map_err(|none| none.text)?;
         let status = response.status();

@@ -9,11 +9,11 @@ use mortise_engine::CircuitState;
 use mortise_models::{BaseUrl, Dispatch};
 
 use crate::affinity::rank;
-use crate::breaker::{Breaker, Change, Outcome};
+use crate::breaker::{AttemptOutcome, CircuitChange, UpstreamBreaker};
 
 /// One upstream.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct UpstreamMember {
     pub(crate) url: BaseUrl,
     /// Flag: the upstream is asked only while no other can be.
     standby: bool,
@@ -21,13 +21,13 @@ pub(crate) struct Member {
     pub(crate) healthy: AtomicBool,
     /// Requests under way.
     inflight: AtomicUsize,
-    breaker: Breaker,
+    breaker: UpstreamBreaker,
 }
 
 /// Upstreams of a model, in the order of the configuration.
 #[derive(Debug)]
-pub(crate) struct Members {
-    members: Vec<Arc<Member>>,
+pub(crate) struct UpstreamMembers {
+    members: Vec<Arc<UpstreamMember>>,
     dispatch: Dispatch,
     /// Index at which the search for the least busy upstream begins, so that equally busy ones take turns.
     next: AtomicUsize,
@@ -39,26 +39,26 @@ pub(crate) struct Members {
 
 /// A request's place at an upstream, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    member: Arc<Member>,
+pub(crate) struct InFlight {
+    member: Arc<UpstreamMember>,
     /// Flag: the breaker has been told the outcome.
     told: bool,
     /// Flag of all members: an upstream on standby answers.
     on_standby: Arc<AtomicBool>,
 }
 
-impl Members {
+impl UpstreamMembers {
     /// Upstreams at these addresses, and others that stand by for them.
     pub(crate) fn new(urls: &[BaseUrl], standby: &[BaseUrl], dispatch: Dispatch) -> Self {
         let first = urls.iter().map(|url| (url, false));
         let members = first.chain(standby.iter().map(|url| (url, true)));
         let members = members.map(|(url, standby)| {
-            Arc::new(Member {
+            Arc::new(UpstreamMember {
                 url: url.clone(),
                 standby,
                 healthy: AtomicBool::new(true),
                 inflight: AtomicUsize::new(0),
-                breaker: Breaker::default(),
+                breaker: UpstreamBreaker::default(),
             })
         });
         Self {
@@ -75,7 +75,7 @@ impl Members {
         self.dispatch == Dispatch::PrefixAffine && self.members.len() > 1
     }
 
-    pub(crate) fn all(&self) -> &[Arc<Member>] {
+    pub(crate) fn all(&self) -> &[Arc<UpstreamMember>] {
         &self.members
     }
 
@@ -86,7 +86,7 @@ impl Members {
         &self,
         beginning: &[u8; 32],
         tried: &HashSet<BaseUrl>,
-    ) -> Result<Place, Duration> {
+    ) -> Result<InFlight, Duration> {
         let mut order: Vec<usize> = match self.dispatch {
             Dispatch::LeastInflight => self.by_load(),
             Dispatch::PrefixAffine => self.by_affinity(beginning),
@@ -105,7 +105,7 @@ impl Members {
                 Ok(()) => {
                     member.inflight.fetch_add(1, Relaxed);
                     self.note_standby(member, tried.is_empty());
-                    return Ok(Place {
+                    return Ok(InFlight {
                         member: Arc::clone(member),
                         told: false,
                         on_standby: Arc::clone(&self.on_standby),
@@ -118,7 +118,7 @@ impl Members {
     }
 
     /// Count a request to an upstream that stands by. One that no other was tried for begins a time on standby.
-    fn note_standby(&self, member: &Member, first: bool) {
+    fn note_standby(&self, member: &UpstreamMember, first: bool) {
         if !member.standby {
             return;
         }
@@ -178,21 +178,21 @@ impl Members {
     }
 }
 
-impl Place {
+impl InFlight {
     pub(crate) fn url(&self) -> &BaseUrl {
         &self.member.url
     }
 
     /// Tell what became of the request.
-    pub(crate) fn note(&mut self, outcome: Outcome) {
-        self.told |= outcome != Outcome::Begun;
+    pub(crate) fn note(&mut self, outcome: AttemptOutcome) {
+        self.told |= outcome != AttemptOutcome::Begun;
         let upstream = self.member.url.as_str();
-        let answers = matches!(outcome, Outcome::Begun | Outcome::Answered);
+        let answers = matches!(outcome, AttemptOutcome::Begun | AttemptOutcome::Answered);
         if answers && !self.member.standby && self.on_standby.swap(false, Relaxed) {
             tracing::info!(upstream, "upstreams on standby are no longer asked");
         }
         match self.member.breaker.note(outcome, Instant::now()) {
-            Some(Change::Opened(pause)) => {
+            Some(CircuitChange::Opened(pause)) => {
                 let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                 tracing::warn!(
                     upstream,
@@ -200,17 +200,17 @@ impl Place {
                     "an upstream fails and is left alone for a pause"
                 );
             }
-            Some(Change::Closed) => tracing::info!(upstream, "an upstream answers again"),
+            Some(CircuitChange::Closed) => tracing::info!(upstream, "an upstream answers again"),
             None => {}
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.member.inflight.fetch_sub(1, Relaxed);
         if !self.told {
-            self.note(Outcome::Unknown);
+            self.note(AttemptOutcome::Unknown);
         }
     }
 }
@@ -219,26 +219,26 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn members(count: usize, dispatch: Dispatch) -> Members {
+    fn members(count: usize, dispatch: Dispatch) -> UpstreamMembers {
         let url = |index| {
             format!("http://host{index}/v1")
                 .parse()
                 .expect("a base URL")
         };
-        Members::new(&(0..count).map(url).collect::<Vec<_>>(), &[], dispatch)
+        UpstreamMembers::new(&(0..count).map(url).collect::<Vec<_>>(), &[], dispatch)
     }
 
     /// Two upstreams, and one that stands by.
-    fn with_standby(dispatch: Dispatch) -> Members {
+    fn with_standby(dispatch: Dispatch) -> UpstreamMembers {
         let url = |name: &str| format!("http://{name}/v1").parse().expect("a base URL");
-        Members::new(&[url("one"), url("two")], &[url("spare")], dispatch)
+        UpstreamMembers::new(&[url("one"), url("two")], &[url("spare")], dispatch)
     }
 
     fn beginning(number: u8) -> [u8; 32] {
         [number; 32]
     }
 
-    fn place(members: &Members, number: u8) -> Place {
+    fn place(members: &UpstreamMembers, number: u8) -> InFlight {
         members
             .place(&beginning(number), &HashSet::new())
             .expect("a place")
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn the_least_busy_is_chosen_and_equals_take_turns() {
         let members = members(3, Dispatch::LeastInflight);
-        let mut held: Vec<Place> = (0..6).map(|_| place(&members, 0)).collect();
+        let mut held: Vec<InFlight> = (0..6).map(|_| place(&members, 0)).collect();
         for member in members.all() {
             assert_eq!(member.inflight.load(Relaxed), 2);
         }
@@ -272,7 +272,7 @@ mod tests {
         }
         assert_eq!(used.len(), 4, "beginnings are spread");
         // One beginning that everybody has floods nobody.
-        let held: Vec<Place> = (0..40).map(|_| place(&members, 7)).collect();
+        let held: Vec<InFlight> = (0..40).map(|_| place(&members, 7)).collect();
         for member in members.all() {
             let load = member.inflight.load(Relaxed);
             assert!((1..=13).contains(&load), "{load}");
@@ -300,7 +300,7 @@ mod tests {
                 panic!("three members");
             };
             // However busy the others are.
-            let held: Vec<Place> = (0..64).map(|number| place(&members, number)).collect();
+            let held: Vec<InFlight> = (0..64).map(|number| place(&members, number)).collect();
             assert_eq!(spare.inflight.load(Relaxed), 0);
             drop(held);
             // One of them is enough.
@@ -309,13 +309,13 @@ mod tests {
             assert_eq!(members.standby(), (false, 0));
             // Not well, or failing: that is the same.
             for _ in 0..5 {
-                let mut place = Place {
+                let mut place = InFlight {
                     member: Arc::clone(two),
                     told: false,
                     on_standby: Arc::clone(&members.on_standby),
                 };
                 two.inflight.fetch_add(1, Relaxed);
-                place.note(Outcome::Failed);
+                place.note(AttemptOutcome::Failed);
             }
             for number in 0..8 {
                 assert_eq!(place(&members, number).url(), &spare.url);
@@ -332,7 +332,7 @@ mod tests {
                 let mut place = place(&members, number);
                 assert_eq!(place.url(), &one.url);
                 assert_eq!(members.standby(), (number == 0, 9));
-                place.note(Outcome::Answered);
+                place.note(AttemptOutcome::Answered);
             }
             assert_eq!(members.standby(), (false, 9));
             // None is well: better one that stands by than none.
@@ -357,11 +357,11 @@ mod tests {
         assert_eq!(next.url(), &one.url, "an ill one is better than none");
         drop(next);
         for _ in 0..5 {
-            place(&members, 0).note(Outcome::Failed);
+            place(&members, 0).note(AttemptOutcome::Failed);
         }
         assert_eq!(place(&members, 0).url(), &one.url);
         for _ in 0..5 {
-            place(&members, 0).note(Outcome::Failed);
+            place(&members, 0).note(AttemptOutcome::Failed);
         }
         let wait = members
             .place(&beginning(0), &HashSet::new())

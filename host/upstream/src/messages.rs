@@ -3,23 +3,23 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mortise_models::conversation::{
-    Conversation, Detail, ImageSource, Message, Origin, Part, Role, ToolCall,
+    ContentPart, Conversation, Detail, ImageSource, Message, PartOrigin, Role, ToolCall,
 };
 use mortise_models::{UpstreamApi, UpstreamConfig};
 use serde_json::{Map, Value, json};
 
-use crate::unsupported::Refused;
+use crate::unsupported::UnsupportedSetting;
 
 /// The messages as JSON.
 pub(crate) fn messages(
     conversation: &Conversation,
     config: &UpstreamConfig,
-) -> Result<Vec<Value>, Refused> {
+) -> Result<Vec<Value>, UnsupportedSetting> {
     let messages = conversation.messages().iter();
     messages.map(|message| written(message, config)).collect()
 }
 
-fn written(message: &Message, config: &UpstreamConfig) -> Result<Value, Refused> {
+fn written(message: &Message, config: &UpstreamConfig) -> Result<Value, UnsupportedSetting> {
     let mut object = Map::new();
     object.insert("role".to_owned(), json!(role(&message.role, config.api)));
     object.insert("content".to_owned(), content(&message.content, config)?);
@@ -59,10 +59,10 @@ fn role(role: &Role, api: UpstreamApi) -> &'static str {
 }
 
 /// Null without parts, a text if there is one text only, else a list of parts.
-fn content(parts: &[Part], config: &UpstreamConfig) -> Result<Value, Refused> {
+fn content(parts: &[ContentPart], config: &UpstreamConfig) -> Result<Value, UnsupportedSetting> {
     match parts {
         [] => Ok(Value::Null),
-        [Part::Text(text)] => Ok(json!(text)),
+        [ContentPart::Text(text)] => Ok(json!(text)),
         parts => {
             let parts = parts.iter().map(|one| part(one, config));
             Ok(Value::Array(parts.collect::<Result<_, _>>()?))
@@ -70,10 +70,10 @@ fn content(parts: &[Part], config: &UpstreamConfig) -> Result<Value, Refused> {
     }
 }
 
-fn part(part: &Part, config: &UpstreamConfig) -> Result<Value, Refused> {
+fn part(part: &ContentPart, config: &UpstreamConfig) -> Result<Value, UnsupportedSetting> {
     match part {
-        Part::Text(text) => Ok(json!({"type": "text", "text": text})),
-        Part::Image(image) => {
+        ContentPart::Text(text) => Ok(json!({"type": "text", "text": text})),
+        ContentPart::Image(image) => {
             let url = image_url(&image.source, &image.origin, config)?;
             let mut object = json!({"url": url});
             if let Some(detail) = image.detail {
@@ -85,7 +85,7 @@ fn part(part: &Part, config: &UpstreamConfig) -> Result<Value, Refused> {
             }
             Ok(json!({"type": "image_url", "image_url": object}))
         }
-        Part::Audio(audio) => {
+        ContentPart::Audio(audio) => {
             let data = STANDARD.encode(&audio.bytes);
             let audio = json!({"data": data, "format": audio.format});
             Ok(json!({"type": "input_audio", "input_audio": audio}))
@@ -95,9 +95,9 @@ fn part(part: &Part, config: &UpstreamConfig) -> Result<Value, Refused> {
 
 fn image_url(
     source: &ImageSource,
-    origin: &Origin,
+    origin: &PartOrigin,
     config: &UpstreamConfig,
-) -> Result<String, Refused> {
+) -> Result<String, UnsupportedSetting> {
     match source {
         ImageSource::Bytes { media_type, bytes } => Ok(format!(
             "data:{media_type};base64,{}",
@@ -105,7 +105,7 @@ fn image_url(
         )),
         ImageSource::Url(url) if config.forward_image_urls => Ok(url.clone()),
         // The model's server may reach what the caller may not.
-        ImageSource::Url(_) => Err(Refused::new(
+        ImageSource::Url(_) => Err(UnsupportedSetting::new(
             &origin.path,
             "is an address, and this server has images fetched by nobody else; send the image itself as \
              a `data:` URL",

@@ -3,12 +3,12 @@
 use mortise_models::{BaseUrl, UpstreamConfig};
 use tokio::time::timeout;
 
-use crate::client::{Client, ClientError, beginning_of};
+use crate::client::{ClientError, UpstreamClient, beginning_of};
 use crate::limits::{MAX_CHECK_TIME, MAX_LIST_BYTES};
 
 /// Asks the first upstream of a configuration for the status of a path.
 pub struct Probe {
-    client: Client,
+    client: UpstreamClient,
     url: Option<BaseUrl>,
 }
 
@@ -25,7 +25,7 @@ impl Probe {
     /// When TLS or the key cannot be set up.
     pub fn new(config: &UpstreamConfig) -> Result<Self, ClientError> {
         Ok(Self {
-            client: Client::new(config)?,
+            client: UpstreamClient::new(config)?,
             url: config.urls.first().cloned(),
         })
     }

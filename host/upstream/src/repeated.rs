@@ -1,23 +1,23 @@
 //! Members that every event of an answer begins with, such as its id and the name of the model: half of an event, which
 //! is read once.
 
-use crate::chunk::Chunk;
+use crate::chunk::StreamChunk;
 
 /// Member that follows those that are repeated.
 const CHOICES: &str = "\"choices\":";
 
 /// Reader of the events of one answer.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct EventReader {
     /// Beginning of the first event as it was sent, up to its choices; empty if something in it matters.
     repeated: Option<String>,
     /// The rest of an event as an object.
     rest: String,
 }
 
-impl Events {
+impl EventReader {
     /// Read an event. It means the same as read on its own.
-    pub(crate) fn read(&mut self, event: &str) -> serde_json::Result<Chunk> {
+    pub(crate) fn read(&mut self, event: &str) -> serde_json::Result<StreamChunk> {
         let Self { repeated, rest } = self;
         let Some(known) = repeated else {
             let chunk = serde_json::from_str(event)?;
@@ -45,7 +45,7 @@ fn beginning(event: &str) -> Option<&str> {
     let members = before.strip_suffix(',')?;
     // Text within a member may look like the name of another: then this is no object.
     let object = format!("{members}}}");
-    let read: Chunk = serde_json::from_str(&object).ok()?;
+    let read: StreamChunk = serde_json::from_str(&object).ok()?;
     let means_nothing = read.choices.is_none() && read.usage.is_none() && read.error.is_none();
     means_nothing.then_some(before)
 }
@@ -67,7 +67,7 @@ mod tests {
         r#""choices": [{"finish_reason":"stop"}]"#,
     ];
 
-    fn told(chunk: serde_json::Result<Chunk>) -> Result<String, String> {
+    fn told(chunk: serde_json::Result<StreamChunk>) -> Result<String, String> {
         chunk
             .map(|chunk| format!("{chunk:?}"))
             .map_err(|error| error.to_string())
@@ -78,7 +78,7 @@ mod tests {
         let event = |text: &str| {
             format!(r#"{{"id":"a","model":"m","choices":[{{"delta":{{"content":"{text}"}}}}]}}"#)
         };
-        let mut events = Events::default();
+        let mut events = EventReader::default();
         assert!(events.read(&event("one")).is_ok());
         let repeated = events.repeated.clone();
         assert_eq!(repeated.as_deref(), Some(r#"{"id":"a","model":"m","#));
@@ -101,7 +101,7 @@ mod tests {
             sent in proptest::collection::vec(proptest::collection::vec(0..MEMBERS.len(), 0..5), 1..6),
             cut in 0..4_usize,
         ) {
-            let mut events = Events::default();
+            let mut events = EventReader::default();
             for members in sent {
                 let members: Vec<&str> = members.into_iter().map(|at| MEMBERS[at]).collect();
                 let event = format!("{{{}}}", members.join(","));

@@ -3,19 +3,19 @@
 
 use mortise_models::conversation::ToolDeclaration;
 use mortise_models::{
-    ConversationRequest, MaxTokensField, OutputFormat, RenderedRequest, Sampling, ToolUse,
+    ConversationRequest, MaxTokensField, OutputFormat, RenderedRequest, RequestedSampling, ToolUse,
     UpstreamApi, UpstreamConfig,
 };
 use serde_json::{Map, Value, json};
 
 use crate::messages::messages;
-use crate::unsupported::Refused;
+use crate::unsupported::UnsupportedSetting;
 
 /// The body as JSON.
 pub(crate) fn request_body(
     request: &ConversationRequest,
     config: &UpstreamConfig,
-) -> Result<Vec<u8>, Refused> {
+) -> Result<Vec<u8>, UnsupportedSetting> {
     let mut body = Body {
         fields: Map::new(),
         api: config.api,
@@ -49,14 +49,15 @@ pub(crate) fn request_body(
         body.continue_final_message()?;
     }
     // Maps of JSON have text keys: this never fails.
-    serde_json::to_vec(&body.fields).map_err(|error| Refused::new("messages", error.to_string()))
+    serde_json::to_vec(&body.fields)
+        .map_err(|error| UnsupportedSetting::new("messages", error.to_string()))
 }
 
 /// The body of a completion of tokens, as JSON.
 pub(crate) fn completion_body(
     request: &RenderedRequest,
     config: &UpstreamConfig,
-) -> Result<Vec<u8>, Refused> {
+) -> Result<Vec<u8>, UnsupportedSetting> {
     let mut body = Body {
         fields: Map::new(),
         api: config.api,
@@ -86,12 +87,14 @@ pub(crate) fn completion_body(
         None => {}
     }
     // Maps of JSON have text keys: this never fails.
-    serde_json::to_vec(&body.fields).map_err(|error| Refused::new("prompt", error.to_string()))
+    serde_json::to_vec(&body.fields)
+        .map_err(|error| UnsupportedSetting::new("prompt", error.to_string()))
 }
 
-fn parsed(schema: &str) -> Result<Value, Refused> {
-    serde_json::from_str(schema)
-        .map_err(|error| Refused::new("response_format", format!("holds no JSON schema: {error}")))
+fn parsed(schema: &str) -> Result<Value, UnsupportedSetting> {
+    serde_json::from_str(schema).map_err(|error| {
+        UnsupportedSetting::new("response_format", format!("holds no JSON schema: {error}"))
+    })
 }
 
 struct Body {
@@ -110,15 +113,15 @@ impl Body {
         }
     }
 
-    fn refused(&self, field: &str) -> Refused {
+    fn refused(&self, field: &str) -> UnsupportedSetting {
         let why = format!(
             "cannot be passed on: the model's server has no such field (api = \"{}\")",
             self.api.name()
         );
-        Refused::new(field, why)
+        UnsupportedSetting::new(field, why)
     }
 
-    fn sampling(&mut self, sampling: &Sampling) -> Result<(), Refused> {
+    fn sampling(&mut self, sampling: &RequestedSampling) -> Result<(), UnsupportedSetting> {
         self.set_if_given("temperature", sampling.temperature);
         self.set_if_given("top_p", sampling.top_p);
         self.set_if_given("frequency_penalty", sampling.frequency_penalty);
@@ -129,7 +132,7 @@ impl Body {
             _ => seed,
         });
         self.set_if_given("seed", seed);
-        let Sampling {
+        let RequestedSampling {
             top_k,
             min_p,
             repetition_penalty,
@@ -182,7 +185,7 @@ impl Body {
         }
     }
 
-    fn format(&mut self, format: &OutputFormat) -> Result<(), Refused> {
+    fn format(&mut self, format: &OutputFormat) -> Result<(), UnsupportedSetting> {
         let structured = matches!(self.api, UpstreamApi::Vllm | UpstreamApi::Mortise);
         match format {
             OutputFormat::JsonObject => {
@@ -227,7 +230,7 @@ impl Body {
         &mut self,
         request: &ConversationRequest,
         thinking: Option<bool>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), UnsupportedSetting> {
         let mut arguments = request.arguments.members().clone();
         let effort = arguments.get("reasoning_effort").cloned();
         if self.api != UpstreamApi::Openai {
@@ -263,7 +266,7 @@ impl Body {
         Ok(())
     }
 
-    fn continue_final_message(&mut self) -> Result<(), Refused> {
+    fn continue_final_message(&mut self) -> Result<(), UnsupportedSetting> {
         match self.api {
             UpstreamApi::Vllm | UpstreamApi::Mortise => {
                 self.set("continue_final_message", json!(true));

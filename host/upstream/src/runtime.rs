@@ -20,13 +20,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::affinity::{beginning, beginning_of_prompt};
-use crate::client::{Client, ClientError};
-use crate::exchange::{Attempt, Question, Relayed};
+use crate::client::{ClientError, UpstreamClient};
+use crate::exchange::{Attempt, Relayed, UpstreamRequest};
 use crate::health::watch;
 use crate::limits::MAX_RETRY_WAIT;
-use crate::members::Members;
+use crate::members::UpstreamMembers;
 use crate::request_body::{completion_body, request_body};
-use crate::unsupported::Refused;
+use crate::unsupported::UnsupportedSetting;
 
 /// First pause before the same upstream is asked again; it doubles.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -46,8 +46,8 @@ struct Shared {
     /// Public name of the model.
     name: String,
     config: UpstreamConfig,
-    client: Client,
-    members: Members,
+    client: UpstreamClient,
+    members: UpstreamMembers,
     counters: Counters,
     /// End of the process that answers, if this server has started it.
     end: Option<RuntimeEnd>,
@@ -113,7 +113,7 @@ impl UpstreamRuntime {
         end: Option<RuntimeEnd>,
     ) -> Result<Self, ClientError> {
         let runtime = Handle::try_current().map_err(|_| ClientError::NoRuntime)?;
-        let client = Client::new(&config)?;
+        let client = UpstreamClient::new(&config)?;
         if config.key.is_some()
             && let Some(url) = config
                 .urls
@@ -127,7 +127,7 @@ impl UpstreamRuntime {
                 "the key of this upstream and all conversations go over the network without TLS"
             );
         }
-        let members = Members::new(&config.urls, &config.standby, config.dispatch);
+        let members = UpstreamMembers::new(&config.urls, &config.standby, config.dispatch);
         let checks = match &config.health {
             None => Vec::new(),
             Some(health) => members
@@ -217,7 +217,7 @@ impl ConversationRuntime for UpstreamRuntime {
     }
 }
 
-fn invalid(refused: Refused) -> SubmitError {
+fn invalid(refused: UnsupportedSetting) -> SubmitError {
     SubmitError::Invalid(refused.to_string())
 }
 
@@ -279,7 +279,7 @@ async fn answer(slot: Slot, asked: Asked, sender: Sender<OutputEvent>, runtime: 
 impl Shared {
     /// Ask one upstream after another, as long as nothing of an answer has come and it is safe.
     async fn attempts(&self, asked: &Asked, sender: &Sender<OutputEvent>) -> Attempt {
-        let question = Question {
+        let question = UpstreamRequest {
             client: &self.client,
             timeouts: self.config.timeouts,
             request_id: &asked.request_id,

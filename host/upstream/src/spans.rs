@@ -1,7 +1,7 @@
 //! Spans of attempts at a request, by the conventions for HTTP clients.
 
 use mortise_models::{BaseUrl, RuntimeError, Usage};
-use mortise_trace::{Kind, Span, Value, collected};
+use mortise_trace::{Span, SpanRole, Value, collected};
 
 /// Span of an attempt. One that is dropped before it has ended was cancelled.
 pub(crate) struct AttemptSpan(pub(crate) Span);
@@ -9,7 +9,7 @@ pub(crate) struct AttemptSpan(pub(crate) Span);
 /// Span of one attempt, which begins now.
 pub(crate) fn of_attempt(answer: &Span, url: &BaseUrl, resent: u32) -> AttemptSpan {
     if !collected() {
-        return AttemptSpan(answer.child("upstream", Kind::Client, Vec::new()));
+        return AttemptSpan(answer.child("upstream", SpanRole::Client, Vec::new()));
     }
     let (host, port) = address(url);
     let mut attributes = vec![
@@ -21,7 +21,7 @@ pub(crate) fn of_attempt(answer: &Span, url: &BaseUrl, resent: u32) -> AttemptSp
         let resent = Value::from(i64::from(resent));
         attributes.push(("http.request.resend_count", resent));
     }
-    AttemptSpan(answer.child("upstream", Kind::Client, attributes))
+    AttemptSpan(answer.child("upstream", SpanRole::Client, attributes))
 }
 
 /// Host and port of a server.
@@ -42,7 +42,7 @@ fn address(url: &BaseUrl) -> (&str, u16) {
 }
 
 /// End of an attempt.
-pub(crate) enum Ended<'a> {
+pub(crate) enum AttemptEnd<'a> {
     /// The attempt failed, before the answer began or within it.
     Failed(&'a RuntimeError),
     /// The attempt was answered, with the usage if the upstream reported it.
@@ -51,10 +51,10 @@ pub(crate) enum Ended<'a> {
 
 impl AttemptSpan {
     /// End the span with the outcome of the attempt.
-    pub(crate) fn end(&self, ended: &Ended<'_>) {
+    pub(crate) fn end(&self, ended: &AttemptEnd<'_>) {
         match ended {
-            Ended::Failed(error) => self.0.fail(kind(error)),
-            Ended::Answered(usage) => {
+            AttemptEnd::Failed(error) => self.0.fail(kind(error)),
+            AttemptEnd::Answered(usage) => {
                 if let Some(usage) = usage {
                     let tokens = i64::from(usage.completion_tokens);
                     self.0.set("gen_ai.usage.output_tokens", tokens);

@@ -9,7 +9,7 @@ const DEFAULT_PORT: u16 = 6379;
 
 /// Server and database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct ServerAddress {
     pub(crate) server: Server,
     pub(crate) database: i64,
 }
@@ -39,7 +39,7 @@ pub enum AddressError {
     Database(String),
 }
 
-impl FromStr for Address {
+impl FromStr for ServerAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -97,7 +97,7 @@ fn split_port(place: &str) -> Option<(String, u16)> {
     (!host.is_empty() && host.bytes().all(sound)).then(|| (host.to_owned(), port))
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
             Server::Unix(path) => write!(formatter, "unix://{}", path.display()),
@@ -135,7 +135,7 @@ mod tests {
             ("redis://[::1]", "redis://[::1]:6379/0"),
             ("unix:///run/valkey.sock", "unix:///run/valkey.sock"),
         ] {
-            let address: Address = text.parse().expect(text);
+            let address: ServerAddress = text.parse().expect(text);
             assert_eq!(address.to_string(), written);
             assert_eq!(written.parse(), Ok(address));
         }
@@ -159,12 +159,16 @@ mod tests {
             "redis://a?b",
             "unix:/a",
         ] {
-            assert_eq!(text.parse::<Address>(), Err(AddressError::Form), "{text}");
+            assert_eq!(
+                text.parse::<ServerAddress>(),
+                Err(AddressError::Form),
+                "{text}"
+            );
         }
-        let secret = "redis://user:secret@host/0".parse::<Address>();
+        let secret = "redis://user:secret@host/0".parse::<ServerAddress>();
         assert_eq!(secret, Err(AddressError::Credentials));
         for database in ["x", "-1", "1/2", "99999999999"] {
-            let read = format!("redis://a/{database}").parse::<Address>();
+            let read = format!("redis://a/{database}").parse::<ServerAddress>();
             assert_eq!(read, Err(AddressError::Database(database.to_owned())));
         }
     }

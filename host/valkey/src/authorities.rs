@@ -9,9 +9,9 @@ use rustls::{ClientConfig, RootCertStore};
 
 /// Certificate authorities that are trusted of a server's TLS.
 #[derive(Clone)]
-pub struct Authorities(Arc<ClientConfig>);
+pub struct ValkeyAuthorities(Arc<ClientConfig>);
 
-impl Authorities {
+impl ValkeyAuthorities {
     /// The public ones.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Authorities {
     }
 }
 
-impl std::fmt::Debug for Authorities {
+impl std::fmt::Debug for ValkeyAuthorities {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Authorities")
     }
@@ -62,13 +62,13 @@ mod tests {
 
     #[test]
     fn authorities_are_certificates() {
-        assert!(Authorities::public().is_ok());
+        assert!(ValkeyAuthorities::public().is_ok());
         for text in [
             "",
             "text",
             "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----",
         ] {
-            assert!(Authorities::from_pem(text).is_err(), "{text}");
+            assert!(ValkeyAuthorities::from_pem(text).is_err(), "{text}");
         }
     }
 }

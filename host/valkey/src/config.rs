@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::address::Address;
-use crate::authorities::Authorities;
+use crate::address::ServerAddress;
+use crate::authorities::ValkeyAuthorities;
 
 /// Settings of a Valkey server.
 #[derive(Clone)]
 pub struct ValkeyConfig {
     /// Server.
-    pub address: Address,
+    pub address: ServerAddress,
     /// User, where the server has others than the default one.
     pub username: Option<String>,
     /// Password.
@@ -24,7 +24,7 @@ pub struct ValkeyConfig {
     /// Behaviour without the server.
     pub when_lost: WhenLost,
     /// Authorities that are trusted of its TLS.
-    pub authorities: Authorities,
+    pub authorities: ValkeyAuthorities,
 }
 
 impl fmt::Debug for ValkeyConfig {

@@ -11,12 +11,12 @@ use crate::mirror::Mirror;
 use crate::valkey::{Lost, MAX_AHEAD_US, Valkey, milliseconds};
 
 /// Counters of one ledger.
-pub struct SharedCounters {
+pub struct LedgerCounters {
     valkey: Arc<Valkey>,
     mirror: Arc<Mirror>,
 }
 
-impl RateCounters for SharedCounters {
+impl RateCounters for LedgerCounters {
     fn take<'a>(
         &'a self,
         bucket: &'a str,
@@ -48,7 +48,7 @@ impl RateCounters for SharedCounters {
     }
 }
 
-impl SharedCounters {
+impl LedgerCounters {
     /// The counters of a ledger. Ledgers of the same name share their counters on all hosts.
     pub fn of(valkey: &Arc<Valkey>, ledger: &str) -> Self {
         Self {

@@ -14,13 +14,13 @@ pub(crate) struct Mirror {
     pub(crate) name: String,
     /// Buckets as the server last told of them. They decide where it is lost.
     pub(crate) buckets: Ledger,
-    held: Mutex<HashMap<String, Held>>,
+    held: Mutex<HashMap<String, BucketPlaces>>,
     untold: Mutex<HashMap<String, i64>>,
 }
 
 /// Places of one bucket that this host has taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct BucketPlaces {
     pub(crate) count: u64,
     /// The server may know another count.
     untold: bool,
@@ -36,7 +36,7 @@ impl Mirror {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<String, BucketPlaces>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

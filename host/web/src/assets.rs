@@ -29,10 +29,10 @@ macro_rules! file {
 }
 
 /// Name, media type and bytes of a file.
-pub(crate) type File = (&'static str, &'static str, &'static [u8]);
+pub(crate) type AssetFile = (&'static str, &'static str, &'static [u8]);
 
 /// Files of the playground.
-pub(crate) const PLAYGROUND: &[File] = &[
+pub(crate) const PLAYGROUND: &[AssetFile] = &[
     file!("index.html", HTML),
     file!("style.css", CSS),
     file!("parts.css", CSS),
@@ -56,7 +56,7 @@ pub(crate) const PLAYGROUND: &[File] = &[
 ];
 
 /// Files of the page of the admin side: those of its own folder, and some that the playground has too.
-pub(crate) const ADMIN: &[File] = &[
+pub(crate) const ADMIN: &[AssetFile] = &[
     file!("style.css", CSS),
     file!("icon.svg", SVG),
     file!("icons.svg", SVG),
@@ -97,7 +97,7 @@ pub(crate) struct Assets(Vec<Asset>);
 
 impl Assets {
     /// These files.
-    pub(crate) fn of(files: &[File]) -> Self {
+    pub(crate) fn of(files: &[AssetFile]) -> Self {
         let assets = files.iter().map(|&(name, media, bytes)| Asset {
             name,
             media,
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_folders_are_embedded_whole() {
-        let names = |files: &[File]| -> BTreeSet<String> {
+        let names = |files: &[AssetFile]| -> BTreeSet<String> {
             files.iter().map(|(name, ..)| (*name).to_owned()).collect()
         };
         assert_eq!(names_in("assets"), names(PLAYGROUND));
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn scripts_import_what_is_embedded() {
-        let of = |files: &'static [File]| files.iter().map(move |file| (files, file));
+        let of = |files: &'static [AssetFile]| files.iter().map(move |file| (files, file));
         for (files, (name, media, bytes)) in of(PLAYGROUND).chain(of(ADMIN)) {
             if *media != SCRIPT {
                 continue;

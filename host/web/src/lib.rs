@@ -13,10 +13,10 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use mortise_http::contract::{Contract, Operation, Routes};
+use mortise_http::contract::{DialectContract, Operation, Routes};
 use mortise_http::{Api, Conventions, Dialect, Elsewhere, Problem};
 
-use crate::assets::{ADMIN, Asset, Assets, File, PLAYGROUND};
+use crate::assets::{ADMIN, Asset, AssetFile, Assets, PLAYGROUND};
 
 /// Path of a page.
 const ROOT: &str = "/";
@@ -92,7 +92,7 @@ pub fn admin(elsewhere: Elsewhere) -> Api {
 /// The routes of a page and of its files.
 fn of(
     elsewhere: Elsewhere,
-    files: &[File],
+    files: &[AssetFile],
     prefix: &'static str,
     paths: &'static [&'static str],
     page: Operation,
@@ -112,7 +112,7 @@ fn of(
             conventions: Conventions::NONE,
         },
         routes: paths,
-        contract: Contract {
+        contract: DialectContract {
             tag,
             about,
             shapes: &[],

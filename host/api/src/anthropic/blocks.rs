@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::fields::{FieldPath, FieldReader, TextOr, missing, words};
 
 /// A text or blocks.
-pub(super) type Content = TextOr<Block>;
+pub(super) type BlockContent = TextOr<Block>;
 
 /// A block of any type.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -24,11 +24,11 @@ pub(super) struct Block {
     pub(super) id: Option<String>,
     pub(super) name: Option<String>,
     pub(super) input: Option<Map<String, Value>>,
-    pub(super) caller: Option<Caller>,
+    pub(super) caller: Option<CallOrigin>,
     pub(super) tool_use_id: Option<String>,
-    pub(super) content: Option<Box<Content>>,
+    pub(super) content: Option<Box<BlockContent>>,
     pub(super) is_error: Option<bool>,
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<BlockSource>,
     pub(super) data: Option<Value>,
     pub(super) title: Option<Value>,
     pub(super) context: Option<Value>,
@@ -64,7 +64,7 @@ words! {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(expecting = "an object")]
 #[allow(dead_code, reason = "there is one kind of callers")]
-pub(super) struct Caller {
+pub(super) struct CallOrigin {
     #[serde(rename = "type")]
     kind: CallerKind,
 }
@@ -79,7 +79,7 @@ words! {
 /// An image or a document.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct Source {
+pub(super) struct BlockSource {
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) media_type: Option<String>,

@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{CALLER, Contract, MODEL, Operation};
+use mortise_http::contract::{CALLER, DialectContract, MODEL, Operation};
 use serde_json::json;
 
 use super::{COUNT_TOKENS, MESSAGES, VERSION_HEADER, models, request};
@@ -10,9 +10,9 @@ use crate::unsupported::Unsupported;
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations, and of those on routes of another dialect.
-pub(super) fn contract(mut operations: Vec<Operation>) -> Contract {
+pub(super) fn contract(mut operations: Vec<Operation>) -> DialectContract {
     operations.extend([list_models(), get_model()]);
-    Contract {
+    DialectContract {
         tag: "Anthropic",
         about: "Messages, their tokens, and models for callers with the header `anthropic-version`.",
         shapes: &[SHAPES],

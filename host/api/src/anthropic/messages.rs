@@ -4,13 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mortise_http::Problem;
 use mortise_service::{
-    Conversation, ConversationError, Image, ImageSource, KeyOrder, Message, Origin, Part, Role,
-    ToolCall, limits,
+    ContentPart, Conversation, ConversationError, Image, ImageSource, KeyOrder, Message,
+    PartOrigin, Role, ToolCall, limits,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{Block, Content, Source, unsupported};
+use super::blocks::{Block, BlockContent, BlockSource, unsupported};
 use crate::fields::{FieldPath, FieldReader, TextOr, missing, words, wrong_value};
 
 /// Words before the result of a call that failed, as models see those of the server's own tools.
@@ -19,16 +19,16 @@ const FAILED: &str = "error: ";
 /// Messages and system prompt.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct Messages {
+pub(super) struct AnthropicMessages {
     messages: Vec<WireMessage>,
-    system: Option<Content>,
+    system: Option<BlockContent>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 struct WireMessage {
     role: WireRole,
-    content: Content,
+    content: BlockContent,
 }
 
 words! {
@@ -40,7 +40,7 @@ words! {
     }
 }
 
-impl Messages {
+impl AnthropicMessages {
     /// The conversation, and whether its last turn is the assistant's, to be continued. The reader is told what is
     /// left out of account.
     pub(super) fn translate(
@@ -85,7 +85,7 @@ struct Turns {
 }
 
 impl Turns {
-    fn push(&mut self, role: Role, content: Vec<Part>, path: FieldPath) {
+    fn push(&mut self, role: Role, content: Vec<ContentPart>, path: FieldPath) {
         if let Some(last) = self.messages.last_mut() {
             match (&mut last.role, &role) {
                 (Role::User, Role::User) => return last.content.extend(content),
@@ -100,7 +100,7 @@ impl Turns {
                         reasoning.get_or_insert_default().push_str(more);
                     }
                     calls.extend(further.iter().cloned());
-                    last.content.retain(|part| part != &Part::from(""));
+                    last.content.retain(|part| part != &ContentPart::from(""));
                     return last.content.extend(content);
                 }
                 _ => {}
@@ -155,20 +155,20 @@ impl Turns {
 /// Texts of a content that may hold nothing else.
 fn only_texts(
     path: &FieldPath,
-    content: Content,
+    content: BlockContent,
     place: &str,
     reader: &mut FieldReader,
-) -> Result<Vec<Part>, Problem> {
+) -> Result<Vec<ContentPart>, Problem> {
     let blocks = match content {
         TextOr::Text(text) if text.is_empty() => return Ok(Vec::new()),
-        TextOr::Text(text) => return Ok(vec![Part::Text(text)]),
+        TextOr::Text(text) => return Ok(vec![ContentPart::Text(text)]),
         TextOr::Items(blocks) => blocks,
     };
     let parts = blocks.into_iter().enumerate().map(|(at, block)| {
         let path = path.index(at);
         block.check_members(&path, reader)?;
         match block.kind.as_str() {
-            "text" => block.into_text(&path).map(Part::Text),
+            "text" => block.into_text(&path).map(ContentPart::Text),
             kind => {
                 let path = path.key("type");
                 Err(Problem::invalid(
@@ -185,13 +185,13 @@ fn only_texts(
 fn user(
     turns: &mut Turns,
     path: &FieldPath,
-    content: Content,
+    content: BlockContent,
     reader: &mut FieldReader,
 ) -> Result<(), Problem> {
     let list = path.key("content");
     let blocks = match content {
         TextOr::Text(text) => {
-            turns.push(Role::User, vec![Part::Text(text)], path.clone());
+            turns.push(Role::User, vec![ContentPart::Text(text)], path.clone());
             return Ok(());
         }
         TextOr::Items(blocks) => blocks,
@@ -215,8 +215,8 @@ fn user(
                 let (role, content) = tool_result(&path, block, reader)?;
                 turns.push(role, content, path);
             }
-            "text" => parts.push(Part::Text(block.into_text(&path)?)),
-            "image" => parts.push(Part::Image(image(&path, block)?)),
+            "text" => parts.push(ContentPart::Text(block.into_text(&path)?)),
+            "image" => parts.push(ContentPart::Image(image(&path, block)?)),
             kind => return Err(unknown_kind(&path, kind, "user")),
         }
     }
@@ -230,21 +230,21 @@ fn tool_result(
     path: &FieldPath,
     block: Block,
     reader: &mut FieldReader,
-) -> Result<(Role, Vec<Part>), Problem> {
+) -> Result<(Role, Vec<ContentPart>), Problem> {
     let call_id = block.tool_use_id;
     let call_id = call_id.ok_or_else(|| missing(&path.key("tool_use_id")))?;
     let mut parts = Vec::new();
     match block.content.map(|content| *content) {
         None => {}
-        Some(TextOr::Text(text)) => parts.push(Part::Text(text)),
+        Some(TextOr::Text(text)) => parts.push(ContentPart::Text(text)),
         Some(TextOr::Items(blocks)) => {
             let list = path.key("content");
             for (at, inner) in blocks.into_iter().enumerate() {
                 let path = list.index(at);
                 inner.check_members(&path, reader)?;
                 parts.push(match inner.kind.as_str() {
-                    "text" => Part::Text(inner.into_text(&path)?),
-                    "image" => Part::Image(image(&path, inner)?),
+                    "text" => ContentPart::Text(inner.into_text(&path)?),
+                    "image" => ContentPart::Image(image(&path, inner)?),
                     kind => return Err(unknown_kind(&path, kind, "tool_result")),
                 });
             }
@@ -252,12 +252,12 @@ fn tool_result(
     }
     if block.is_error.unwrap_or(false) {
         match parts.first_mut() {
-            Some(Part::Text(text)) => text.insert_str(0, FAILED),
-            _ => parts.insert(0, Part::from(FAILED.trim_end())),
+            Some(ContentPart::Text(text)) => text.insert_str(0, FAILED),
+            _ => parts.insert(0, ContentPart::from(FAILED.trim_end())),
         }
     }
     if parts.is_empty() {
-        parts.push(Part::from(""));
+        parts.push(ContentPart::from(""));
     }
     Ok((Role::Tool { call_id }, parts))
 }
@@ -265,13 +265,13 @@ fn tool_result(
 fn assistant(
     turns: &mut Turns,
     path: &FieldPath,
-    content: Content,
+    content: BlockContent,
     reader: &mut FieldReader,
 ) -> Result<(), Problem> {
     let list = path.key("content");
     let blocks = match content {
         TextOr::Text(text) => {
-            turns.push(Role::ASSISTANT, vec![Part::Text(text)], path.clone());
+            turns.push(Role::ASSISTANT, vec![ContentPart::Text(text)], path.clone());
             return Ok(());
         }
         TextOr::Items(blocks) => blocks,
@@ -282,7 +282,7 @@ fn assistant(
         let path = list.index(at);
         block.check_members(&path, reader)?;
         match block.kind.as_str() {
-            "text" => parts.push(Part::Text(block.into_text(&path)?)),
+            "text" => parts.push(ContentPart::Text(block.into_text(&path)?)),
             "thinking" => {
                 let text = block.thinking;
                 let text = text.ok_or_else(|| missing(&path.key("thinking")))?;
@@ -298,7 +298,7 @@ fn assistant(
     }
     if parts.is_empty() {
         // Templates that look at the content of such a message expect a text.
-        parts.push(Part::from(""));
+        parts.push(ContentPart::from(""));
     }
     turns.push(Role::Assistant { reasoning, calls }, parts, path.clone());
     Ok(())
@@ -320,14 +320,14 @@ fn image(path: &FieldPath, block: Block) -> Result<Image, Problem> {
     Ok(Image {
         source: image_source(&inner, source)?,
         detail: None,
-        origin: Origin {
+        origin: PartOrigin {
             path: path.to_string(),
             kind: "image".to_owned(),
         },
     })
 }
 
-fn image_source(path: &FieldPath, source: Source) -> Result<ImageSource, Problem> {
+fn image_source(path: &FieldPath, source: BlockSource) -> Result<ImageSource, Problem> {
     let extra = [("content", &source.content), ("file_id", &source.file_id)];
     if let Some((name, _)) = extra.iter().find(|(_, value)| value.is_some()) {
         return Err(unsupported(&path.key(name), "send the bytes or an address"));

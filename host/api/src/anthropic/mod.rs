@@ -26,7 +26,7 @@ use self::request::MessageCall;
 use crate::idempotency;
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
-use crate::receive::{Received, encode_prompt, receive};
+use crate::receive::{ReceivedRequest, encode_prompt, receive};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stream::stream_response;
@@ -74,7 +74,7 @@ async fn messages(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,
@@ -113,7 +113,7 @@ async fn count_tokens(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,

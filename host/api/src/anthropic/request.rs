@@ -10,9 +10,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::blocks::CacheControl;
-use super::messages::Messages;
-use super::tools::ToolFields;
-use crate::fields::{FieldPath, FieldReader, Fields, missing, refused_fields, words, wrong_type};
+use super::messages::AnthropicMessages;
+use super::tools::AnthropicToolFields;
+use crate::fields::{
+    FieldPath, FieldReader, RouteFields, missing, refused_fields, words, wrong_type,
+};
 use crate::unsupported::Unsupported;
 
 /// Least budget of thinking, as at Anthropic.
@@ -174,16 +176,16 @@ refused_fields! {
 }
 
 /// The fields of a message, for the contract.
-pub(super) fn fields(mode: Unsupported) -> Fields {
+pub(super) fn fields(mode: Unsupported) -> RouteFields {
     count_fields(mode).with::<Generation>()
 }
 
 /// The fields of a message whose tokens are counted, for the contract.
-pub(super) fn count_fields(mode: Unsupported) -> Fields {
-    Fields::new(mode)
+pub(super) fn count_fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode)
         .with::<Basics>()
-        .with::<Messages>()
-        .with::<ToolFields>()
+        .with::<AnthropicMessages>()
+        .with::<AnthropicToolFields>()
         .refusing(Refused::REASONS)
 }
 
@@ -249,8 +251,8 @@ pub(super) fn parse_count(
 /// Read what both routes have, and end.
 fn prompt(mut reader: FieldReader, mut fields: RequestFields) -> Result<MessageCall, Problem> {
     let basics: Basics = reader.read()?;
-    let messages: Messages = reader.read()?;
-    let tools: ToolFields = reader.read()?;
+    let messages: AnthropicMessages = reader.read()?;
+    let tools: AnthropicToolFields = reader.read()?;
     tools.write(&mut reader, &mut fields)?;
     let mut arguments = Map::new();
     if let Some(tokens) = basics.thinking.as_ref().and_then(|it| it.budget_tokens) {

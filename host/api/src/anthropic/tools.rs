@@ -2,18 +2,19 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    JsonObject, KeyOrder, RequestFields, ToolChoice, ToolDeclaration, ToolName, Tools, ToolsError,
+    JsonObject, KeyOrder, RequestFields, ToolChoice, ToolDeclaration, ToolDeclarations, ToolName,
+    ToolsError,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::blocks::CacheControl;
-use crate::fields::{FieldPath, FieldReader, Texts, missing, words};
+use crate::fields::{FieldPath, FieldReader, TextOrTexts, missing, words};
 
 /// All fields about tools.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct ToolFields {
+pub(super) struct AnthropicToolFields {
     tools: Option<Vec<Tool>>,
     tool_choice: Option<Choice>,
 }
@@ -35,7 +36,7 @@ struct Tool {
     /// Arguments are always streamed as they are generated.
     eager_input_streaming: Option<bool>,
     defer_loading: Option<bool>,
-    allowed_callers: Option<Texts>,
+    allowed_callers: Option<TextOrTexts>,
     input_examples: Option<Vec<Value>>,
 }
 
@@ -58,7 +59,7 @@ words! {
     }
 }
 
-impl ToolFields {
+impl AnthropicToolFields {
     /// Write everything about tools.
     pub(super) fn write(
         self,
@@ -93,7 +94,7 @@ impl ToolFields {
     }
 }
 
-fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<Tools, Problem> {
+fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<ToolDeclarations, Problem> {
     let list = FieldPath::from("tools");
     let mut declarations = Vec::with_capacity(tools.len());
     let mut places = Vec::with_capacity(tools.len());
@@ -111,7 +112,7 @@ fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<Tools, Problem
         declarations.push(declaration(&path, tool)?);
         places.push(path);
     }
-    Tools::new(declarations).map_err(|error| match error {
+    ToolDeclarations::new(declarations).map_err(|error| match error {
         ToolsError::Duplicate { index, name } => {
             let path = places.get(index).unwrap_or(&list);
             Problem::invalid(

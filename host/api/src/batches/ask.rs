@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::check::LineRequest;
-use super::live::Live;
+use super::live::LiveBatch;
 use super::record::Tokens;
 use crate::call::OwnCall;
 use crate::limits::MAX_KEPT_BYTES;
@@ -31,16 +31,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Sends the lines of one batch.
-pub(super) struct Asker {
+pub(super) struct LineSender {
     pub(super) routes: Router,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<LiveBatch>,
     /// Grant of the policies when the batch was made; where its caller is not known, they are not asked again.
     pub(super) grant: Granted,
     pub(super) endpoint: &'static str,
 }
 
 /// Outcome of a line.
-pub(super) enum Asked {
+pub(super) enum LineOutcome {
     /// An answer, or a refusal that stands.
     Answered {
         /// A line of the file of answers, or of that of errors.
@@ -52,9 +52,9 @@ pub(super) enum Asked {
     Later(Duration),
 }
 
-impl Asker {
+impl LineSender {
     /// Send a line, and wait for its answer.
-    pub(super) async fn ask(&self, line: LineRequest) -> Asked {
+    pub(super) async fn ask(&self, line: LineRequest) -> LineOutcome {
         let id: Arc<str> = uuid::Uuid::new_v4().simple().to_string().into();
         let request = self.request(&id, Value::Object(line.body));
         let answered = AssertUnwindSafe(self.routes.clone().oneshot(request));
@@ -65,7 +65,7 @@ impl Asker {
         };
         if let Some(problem) = response.extensions().get::<Problem>() {
             return match pause(problem) {
-                Some(pause) => Asked::Later(pause),
+                Some(pause) => LineOutcome::Later(pause),
                 None => refused(problem, &line.custom_id, &id),
             };
         }
@@ -115,9 +115,9 @@ fn pause(problem: &Problem) -> Option<Duration> {
     Some(pause.clamp(PAUSE, LONGEST_PAUSE))
 }
 
-fn refused(problem: &Problem, custom_id: &str, id: &str) -> Asked {
+fn refused(problem: &Problem, custom_id: &str, id: &str) -> LineOutcome {
     let body = error_body(problem).to_string();
-    Asked::Answered {
+    LineOutcome::Answered {
         written: written(custom_id, id, problem.status, &body),
         succeeded: false,
         tokens: Tokens::default(),
@@ -125,7 +125,7 @@ fn refused(problem: &Problem, custom_id: &str, id: &str) -> Asked {
 }
 
 /// The whole answer, which is one line of JSON.
-async fn whole(response: Response, custom_id: &str, id: &str) -> Asked {
+async fn whole(response: Response, custom_id: &str, id: &str) -> LineOutcome {
     let status = response.status();
     let body = to_bytes(response.into_body(), MAX_KEPT_BYTES).await;
     let text = body
@@ -142,7 +142,7 @@ async fn whole(response: Response, custom_id: &str, id: &str) -> Asked {
             id,
         );
     };
-    Asked::Answered {
+    LineOutcome::Answered {
         written: written(custom_id, id, status, &text),
         succeeded: status.is_success(),
         tokens: tokens(&text),

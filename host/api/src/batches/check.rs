@@ -25,7 +25,7 @@ pub(super) struct Wrong {
 
 /// A line that cannot be taken.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum RefusedLine {
     /// The line is wrong.
     Wrong(Wrong),
     /// Other requests hold the memory that the line needs; a later try may find room.
@@ -59,15 +59,15 @@ pub(super) fn read(
     text: &[u8],
     endpoint: &str,
     memory: &mut Reservation,
-) -> Result<LineRequest, Refused> {
+) -> Result<LineRequest, RefusedLine> {
     let object = object_within(text, memory).map_err(|problem: Problem| {
         if problem.status == StatusCode::SERVICE_UNAVAILABLE {
-            return Refused::Busy;
+            return RefusedLine::Busy;
         }
         let message = problem.text().replacen("the body", "the line", 1);
-        Refused::Wrong(Wrong::new("invalid_json_line", message))
+        RefusedLine::Wrong(Wrong::new("invalid_json_line", message))
     })?;
-    of_object(object, endpoint).map_err(Refused::Wrong)
+    of_object(object, endpoint).map_err(RefusedLine::Wrong)
 }
 
 fn of_object(mut object: Map<String, Value>, endpoint: &str) -> Result<LineRequest, Wrong> {
@@ -153,8 +153,8 @@ mod tests {
         let mut memory = budget.open(Owner::new(IpAddr::V4(Ipv4Addr::LOCALHOST), None));
         match read(text.as_bytes(), "/v1/embeddings", &mut memory) {
             Ok(line) => Ok(line.custom_id),
-            Err(Refused::Wrong(wrong)) => Err((wrong.code, wrong.param)),
-            Err(Refused::Busy) => panic!("there is memory"),
+            Err(RefusedLine::Wrong(wrong)) => Err((wrong.code, wrong.param)),
+            Err(RefusedLine::Busy) => panic!("there is memory"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{CALLER, Contract, Operation, STORE};
+use mortise_http::contract::{CALLER, DialectContract, Operation, STORE};
 use serde_json::{Value, json};
 
 use super::{BATCH, BATCHES, CANCEL, create};
@@ -12,8 +12,8 @@ use crate::unsupported::Unsupported;
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Batches",
         about: "Files of requests, which are answered behind all others.",
         shapes: &[SHAPE, SHAPES],

@@ -8,26 +8,26 @@ use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode, request::Parts};
 use mortise_http::{Context, Owner, Problem, append_headers, json_response, no_body_memory};
 use mortise_service::Granted;
-use mortise_store::{Change, Key, Kind, Record};
+use mortise_store::{Change, Key, Record, RecordKind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::check::Refused;
+use super::check::RefusedLine;
 use super::endpoint::{Endpoint, Window};
 use super::lines::Lines;
 use super::live::credentials;
-use super::record::{Asked, Batch};
+use super::record::{Batch, BatchRequest};
 use super::{BATCHES, Batches, check, run};
 use crate::call::{call_of, record_principal};
 use crate::contents::file;
-use crate::fields::{FieldReader, Fields};
+use crate::fields::{FieldReader, RouteFields};
 use crate::files_expiry::Expiry;
 use crate::hints;
 use crate::ids::Ids;
 use crate::ignored::add_header;
 use crate::limits::MAX_BATCHES;
 use crate::problem::problem_of;
-use crate::receive::{Received, receive};
+use crate::receive::{ReceivedRequest, receive};
 use crate::state::ApiState;
 use crate::stored::{caller, store_problem, value_of};
 use crate::unsupported::Unsupported;
@@ -51,8 +51,8 @@ struct Checked {
 }
 
 /// The fields of a request, for the contract.
-pub(super) fn fields(mode: Unsupported) -> Fields {
-    Fields::new(mode).with::<BatchFields>()
+pub(super) fn fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode).with::<BatchFields>()
 }
 
 fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Checked, Problem> {
@@ -75,7 +75,7 @@ pub(super) async fn create(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let state = &batches.api;
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,
@@ -102,7 +102,7 @@ pub(super) async fn create(
     let grant = Granted::of(admission.allowance());
     record_principal(&context, &grant.principal);
     state.store.promise(&owner).await.map_err(store_problem)?;
-    let key = Key::new(&owner, Kind::Batch, Ids::of(&parts).make("batch_"));
+    let key = Key::new(&owner, RecordKind::Batch, Ids::of(&parts).make("batch_"));
     let made = state.store.get(key.clone()).await.map_err(store_problem)?;
     let object = if let Some(made) = made {
         // The server was killed before the answer was kept for the request's idempotency key.
@@ -114,7 +114,7 @@ pub(super) async fn create(
             .live
             .register(&key, subject, Some(known), MAX_BATCHES);
         let registered = registered.ok_or_else(too_many)?;
-        let batch = Batch::new(Asked {
+        let batch = Batch::new(BatchRequest {
             key,
             endpoint,
             window: fields.completion_window.word(),
@@ -177,8 +177,8 @@ async fn model(
     let mut memory = state.http.bodies.open(whose);
     let line = match check::read(&text, endpoint, &mut memory) {
         Ok(line) => Some(line),
-        Err(Refused::Wrong(_)) => None,
-        Err(Refused::Busy) => return Err(no_body_memory()),
+        Err(RefusedLine::Wrong(_)) => None,
+        Err(RefusedLine::Busy) => return Err(no_body_memory()),
     };
     let model = line.and_then(|line| Some(line.body.get("model")?.as_str()?.to_owned()));
     Ok(model.or_else(|| {

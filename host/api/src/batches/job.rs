@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Batches;
-use super::live::Live;
+use super::live::LiveBatch;
 use super::record::Batch;
-use crate::held::Held;
+use crate::held::FileUse;
 use crate::ids::now;
 
 /// Attempts to write what must not be lost, and pauses between them.
@@ -22,14 +22,14 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Job {
     pub(super) batches: Arc<Batches>,
     pub(super) batch: Batch,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<LiveBatch>,
     deadline: Instant,
     draining: watch::Receiver<bool>,
-    _input: Held,
+    _input: FileUse,
 }
 
 /// End of a batch.
-pub(super) enum End {
+pub(super) enum BatchEnd {
     Completed,
     Cancelled,
     Expired,
@@ -46,7 +46,7 @@ pub(super) fn halted(_: StoreError) -> Halted {
 }
 
 impl Job {
-    pub(super) fn of(batches: &Arc<Batches>, batch: Batch, live: Arc<Live>) -> Self {
+    pub(super) fn of(batches: &Arc<Batches>, batch: Batch, live: Arc<LiveBatch>) -> Self {
         let left = u64::try_from(batch.expires().saturating_sub(now())).unwrap_or(0);
         Self {
             _input: batches.api.files.hold(batch.input()),
@@ -59,26 +59,28 @@ impl Job {
     }
 
     /// Whether the work is to be broken off now.
-    pub(super) fn interruption(&self) -> Result<Option<End>, Halted> {
+    pub(super) fn interruption(&self) -> Result<Option<BatchEnd>, Halted> {
         if *self.draining.borrow() {
             return Err(Halted);
         }
         if self.live.is_cancelled() {
-            return Ok(Some(End::Cancelled));
+            return Ok(Some(BatchEnd::Cancelled));
         }
-        Ok((Instant::now() >= self.deadline).then_some(End::Expired))
+        Ok((Instant::now() >= self.deadline).then_some(BatchEnd::Expired))
     }
 
     /// Wait until the work is to be broken off.
-    pub(super) fn interrupted(&self) -> impl Future<Output = Result<End, Halted>> + Send + use<> {
+    pub(super) fn interrupted(
+        &self,
+    ) -> impl Future<Output = Result<BatchEnd, Halted>> + Send + use<> {
         let (live, mut draining) = (Arc::clone(&self.live), self.draining.clone());
         let deadline = self.deadline;
         async move {
             tokio::select! {
                 biased;
                 _ = draining.wait_for(|draining| *draining) => Err(Halted),
-                () = live.cancelled() => Ok(End::Cancelled),
-                () = sleep_until(deadline) => Ok(End::Expired),
+                () = live.cancelled() => Ok(BatchEnd::Cancelled),
+                () = sleep_until(deadline) => Ok(BatchEnd::Expired),
             }
         }
     }
@@ -87,7 +89,10 @@ impl Job {
     ///
     /// # Errors
     /// `Ok(Some(_))` says why the batch fails: its owner may have no more.
-    pub(super) async fn commit(&self, mut changes: Vec<Change>) -> Result<Option<End>, Halted> {
+    pub(super) async fn commit(
+        &self,
+        mut changes: Vec<Change>,
+    ) -> Result<Option<BatchEnd>, Halted> {
         let state = &self.batches.api;
         changes.push(Change::Update(self.batch.record(state.retention)));
         for _ in 0..ATTEMPTS {
@@ -101,7 +106,7 @@ impl Job {
                     let entry = json!({
                         "code": "store_quota_exceeded", "line": null, "message": message, "param": null,
                     });
-                    return Ok(Some(End::Failed(vec![entry])));
+                    return Ok(Some(BatchEnd::Failed(vec![entry])));
                 }
                 // It was removed, or another host has taken it over.
                 Err(StoreError::NotFound | StoreError::Conflict) => return Err(Halted),
@@ -116,18 +121,18 @@ impl Job {
     }
 
     /// End the batch and its files.
-    pub(super) async fn end(&mut self, end: End) -> Result<(), Halted> {
+    pub(super) async fn end(&mut self, end: BatchEnd) -> Result<(), Halted> {
         let last = match end {
-            End::Completed => {
+            BatchEnd::Completed => {
                 self.pass("finalizing").await?;
                 "completed"
             }
-            End::Cancelled => {
+            BatchEnd::Cancelled => {
                 self.pass("cancelling").await?;
                 "cancelled"
             }
-            End::Expired => "expired",
-            End::Failed(errors) => {
+            BatchEnd::Expired => "expired",
+            BatchEnd::Failed(errors) => {
                 self.batch.object["errors"] = json!({"object": "list", "data": errors});
                 "failed"
             }

@@ -9,7 +9,7 @@ use crate::contents::piece;
 
 /// A line that is not blank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct BatchLine {
     /// Its place among those that are not blank, from 1.
     pub(super) place: u64,
     /// Its number among all lines of the file, from 1.
@@ -51,7 +51,7 @@ impl Lines {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(super) async fn next(&mut self) -> Result<Option<Line>, StoreError> {
+    pub(super) async fn next(&mut self) -> Result<Option<BatchLine>, StoreError> {
         loop {
             let at = self.next;
             let Some((text, next)) = self.read(at).await? else {
@@ -64,7 +64,7 @@ impl Lines {
                 continue;
             }
             self.places += 1;
-            return Ok(Some(Line {
+            return Ok(Some(BatchLine {
                 place: self.places,
                 number: self.lines,
                 at,
@@ -128,7 +128,7 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use mortise_store::{Change, Item, Kind, Record, SqliteStore, StoreConfig};
+    use mortise_store::{Change, Item, Record, RecordKind, SqliteStore, StoreConfig};
 
     use super::*;
 
@@ -141,7 +141,7 @@ mod tests {
             sync_answers: false,
         });
         let store = Arc::new(store.expect("a store"));
-        let key = Key::new(&Arc::from("tenant a"), Kind::File, "file-1");
+        let key = Key::new(&Arc::from("tenant a"), RecordKind::File, "file-1");
         let pieces = content.chunks(MAX_PIECE_BYTES).enumerate();
         let items = pieces.map(|(place, piece)| Item {
             id: format!("{place:08}"),

@@ -27,14 +27,14 @@ const OWN: [&str; 14] = [
     "x-stainless-timeout",
 ];
 
-type All = Arc<Mutex<HashMap<Key, Arc<Live>>>>;
+type All = Arc<Mutex<HashMap<Key, Arc<LiveBatch>>>>;
 
 /// Batches in progress, by their keys.
 #[derive(Default)]
 pub(super) struct LiveBatches(All);
 
 /// A batch in progress.
-pub(super) struct Live {
+pub(super) struct LiveBatch {
     /// Caller who made the batch.
     subject: String,
     /// Headers by which policies know the caller; none after a restart, since keys are not stored.
@@ -51,10 +51,10 @@ struct Shown {
 }
 
 /// Handle of a batch in progress. Dropping the handle ends the entry.
-pub(super) struct Registered {
+pub(super) struct RegisteredBatch {
     all: All,
     key: Key,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<LiveBatch>,
 }
 
 impl LiveBatches {
@@ -65,33 +65,33 @@ impl LiveBatches {
         subject: String,
         credentials: Option<(HeaderMap, IpAddr)>,
         most: usize,
-    ) -> Option<Registered> {
+    ) -> Option<RegisteredBatch> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_owner = all.keys().filter(|known| known.owner == key.owner);
         if of_owner.count() >= most || all.contains_key(key) {
             return None;
         }
-        let live = Arc::new(Live {
+        let live = Arc::new(LiveBatch {
             subject,
             credentials: Mutex::new(credentials),
             cancelled: watch::Sender::new(false),
             shown: watch::Sender::new(Shown::default()),
         });
         all.insert(key.clone(), Arc::clone(&live));
-        Some(Registered {
+        Some(RegisteredBatch {
             all: Arc::clone(&self.0),
             key: key.clone(),
             live,
         })
     }
 
-    pub(super) fn find(&self, key: &Key) -> Option<Arc<Live>> {
+    pub(super) fn find(&self, key: &Key) -> Option<Arc<LiveBatch>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(key).cloned()
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredBatch {
     fn drop(&mut self) {
         self.live.shown.send_modify(|shown| shown.ended = true);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +108,7 @@ pub(super) fn credentials(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-impl Live {
+impl LiveBatch {
     /// Renew the credentials of a batch from a later request of the caller who made it.
     pub(super) fn renew(&self, subject: &str, headers: &HeaderMap, peer: IpAddr) {
         if subject == self.subject {

@@ -21,7 +21,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use mortise_http::contract::Routes;
 use mortise_http::{Api, Conventions, Dialect};
-use mortise_store::{Key, Kind, StoreError};
+use mortise_store::{Key, RecordKind, StoreError};
 use tokio::sync::Semaphore;
 
 use self::live::LiveBatches;
@@ -102,12 +102,12 @@ pub async fn cancel_asked(batches: &Arc<Batches>) -> Result<(), StoreError> {
         live.map(|live| tokio::spawn(async move { live.cancel().await }))
             .is_some()
     };
-    cancellations::fulfil(&batches.api, Kind::Batch, cancel).await
+    cancellations::fulfil(&batches.api, RecordKind::Batch, cancel).await
 }
 
 /// Take up the batches that had not ended when the server did, or another that shares the store.
 pub async fn resume(batches: Arc<Batches>) {
-    let open = match batches.api.store.unfinished(Kind::Batch).await {
+    let open = match batches.api.store.unfinished(RecordKind::Batch).await {
         Ok(open) => open,
         Err(error) => {
             tracing::error!(%error, "batches that have not ended cannot be read");

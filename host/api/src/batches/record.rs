@@ -6,7 +6,7 @@ use mortise_store::{Change, Key, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::contents::{Facts, OUTPUT, key_of};
+use crate::contents::{FileFacts, OUTPUT, key_of};
 use crate::files_expiry::Expiry;
 use crate::ids::now;
 use crate::limits::MAX_BATCH_TIME;
@@ -73,7 +73,7 @@ enum Tools {
 }
 
 /// A batch that is asked for.
-pub(super) struct Asked {
+pub(super) struct BatchRequest {
     pub(super) key: Key,
     pub(super) endpoint: &'static str,
     /// Time in which it must be complete.
@@ -97,7 +97,7 @@ pub(super) struct Tokens {
 
 impl Batch {
     /// A batch whose lines are not checked yet.
-    pub(super) fn new(asked: Asked) -> Self {
+    pub(super) fn new(asked: BatchRequest) -> Self {
         let created = now();
         let mut object = json!({
             "id": asked.key.id,
@@ -243,7 +243,7 @@ impl Batch {
 
     /// Put one of its files, which is not whole yet.
     pub(super) fn begin_output(&self, output: &Output, kind: &str) -> Change {
-        let facts = Facts {
+        let facts = FileFacts {
             expires: None,
             ..self.facts(output, kind, Retention::default())
         };
@@ -259,11 +259,11 @@ impl Batch {
         }
     }
 
-    fn facts(&self, output: &Output, kind: &str, retention: Retention) -> Facts {
+    fn facts(&self, output: &Output, kind: &str, retention: Retention) -> FileFacts {
         let seconds = self.inner.expires_after;
         let expiry = seconds.map(|seconds| Expiry { seconds });
         let created = now();
-        Facts {
+        FileFacts {
             name: format!("{}_{kind}.jsonl", self.key.id),
             purpose: OUTPUT.to_owned(),
             bytes: output.bytes,
@@ -314,7 +314,7 @@ impl Grant {
 mod tests {
     use std::sync::Arc;
 
-    use mortise_store::Kind;
+    use mortise_store::RecordKind;
 
     use super::*;
 
@@ -332,8 +332,8 @@ mod tests {
             tools: ToolGrant::Only(vec!["f".to_owned()]),
             server_tools: ToolGrant::AllBut(Vec::new()),
         };
-        let mut batch = Batch::new(Asked {
-            key: Key::new(&owner, Kind::Batch, "batch_1"),
+        let mut batch = Batch::new(BatchRequest {
+            key: Key::new(&owner, RecordKind::Batch, "batch_1"),
             endpoint: "/v1/embeddings",
             window: "24h",
             input: "file-1".to_owned(),

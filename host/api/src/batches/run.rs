@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use super::Batches;
-use super::job::{End, Halted, Job};
-use super::live::Registered;
+use super::job::{BatchEnd, Halted, Job};
+use super::live::RegisteredBatch;
 use super::record::Batch;
 use super::validate::validate;
 use super::work::Work;
 
 /// Begin the work on a batch that is stored.
-pub(super) fn begin(batches: &Arc<Batches>, batch: Batch, registered: Registered) {
+pub(super) fn begin(batches: &Arc<Batches>, batch: Batch, registered: RegisteredBatch) {
     let job = Job::of(batches, batch, Arc::clone(&registered.live));
     tokio::spawn(async move {
         let id = job.batch.key.id.clone();
@@ -36,8 +36,8 @@ pub(super) fn take_up(batches: &Arc<Batches>, batch: Batch) -> bool {
 async fn steps(mut job: Job) -> Result<(), Halted> {
     let end = match job.batch.status() {
         "validating" => validate(&mut job).await?,
-        "cancelling" => Some(End::Cancelled),
-        "finalizing" => Some(End::Completed),
+        "cancelling" => Some(BatchEnd::Cancelled),
+        "finalizing" => Some(BatchEnd::Completed),
         _ => None,
     };
     let end = match end {
@@ -45,7 +45,7 @@ async fn steps(mut job: Job) -> Result<(), Halted> {
         None => {
             let mut work = Work::open(&job).await?;
             let end = work.answer(&mut job).await?;
-            if matches!(end, End::Expired) {
+            if matches!(end, BatchEnd::Expired) {
                 work.expire(&mut job).await?;
             }
             end

@@ -8,13 +8,13 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem};
-use mortise_store::{Key, Kind, Listing};
+use mortise_store::{Key, RecordKind, RecordPage};
 
 use super::record::Batch;
 use super::{BATCH, BATCHES, Batches, CANCEL, run};
 use crate::cancellations;
-use crate::paging::{Query, list_body};
-use crate::stored::{Caller, after_absent, caller, found};
+use crate::paging::{QueryParameters, list_body};
+use crate::stored::{AccountCaller, after_absent, caller, found};
 
 type Handled = Result<Response, Problem>;
 
@@ -27,11 +27,11 @@ pub(super) async fn list(
     let (parts, _) = request.into_parts();
     let state = &batches.api;
     let caller = caller(state, &context, BATCHES, "GET", &parts).await?;
-    let page = Query::of(&parts.uri, &["after", "limit"])?.page(false)?;
+    let page = QueryParameters::of(&parts.uri, &["after", "limit"])?.page(false)?;
     let after = page.after.clone();
     let listing = state
         .store
-        .list(&caller.owner, Kind::Batch, page, None)
+        .list(&caller.owner, RecordKind::Batch, page, None)
         .await
         .map_err(|error| after_absent("batch", error, after.as_deref()))?;
     let mut entries = Vec::new();
@@ -39,7 +39,7 @@ pub(super) async fn list(
         entries.push(Batch::of(record)?.object);
     }
     let more = listing.more;
-    Ok(caller.answer(&list_body(Listing { entries, more })))
+    Ok(caller.answer(&list_body(RecordPage { entries, more })))
 }
 
 /// `GET /v1/batches/{id}`
@@ -95,12 +95,12 @@ pub(super) async fn cancel(
 /// A batch of the caller, whom policies can know again from now on.
 async fn batch(
     batches: &Batches,
-    caller: &Caller,
+    caller: &AccountCaller,
     context: &Context,
     parts: &Parts,
     id: &str,
 ) -> Result<Batch, Problem> {
-    let key = Key::new(&caller.owner, Kind::Batch, id);
+    let key = Key::new(&caller.owner, RecordKind::Batch, id);
     if let Some(live) = batches.live.find(&key) {
         live.renew(caller.subject(), &parts.headers, context.peer.ip());
     }

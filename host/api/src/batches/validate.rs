@@ -10,16 +10,16 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
-use super::check::{LineRequest, Refused, Wrong, read};
-use super::job::{End, Halted, Job, halted};
-use super::lines::{Line, Lines};
+use super::check::{LineRequest, RefusedLine, Wrong, read};
+use super::job::{BatchEnd, Halted, Job, halted};
+use super::lines::{BatchLine, Lines};
 use crate::limits::{MAX_BATCH_LINES, MAX_LINE_ERRORS};
 
 /// Pause before memory for a line is asked for again.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Check the lines of a batch; `Some` if that is its end.
-pub(super) async fn validate(job: &mut Job) -> Result<Option<End>, Halted> {
+pub(super) async fn validate(job: &mut Job) -> Result<Option<BatchEnd>, Halted> {
     let batches = Arc::clone(&job.batches);
     let _turn = tokio::select! {
         biased;
@@ -52,7 +52,7 @@ pub(super) async fn validate(job: &mut Job) -> Result<Option<End>, Halted> {
         errors.push(wrong.entry(None));
     }
     if !errors.is_empty() {
-        return Ok(Some(End::Failed(errors)));
+        return Ok(Some(BatchEnd::Failed(errors)));
     }
     job.batch.add("total", lines.places);
     job.batch.enter("in_progress");
@@ -80,13 +80,13 @@ pub(super) async fn request(job: &Job, text: &[u8]) -> Result<LineRequest, Wrong
         // Given back at once: what waits for its answer has memory as any request has.
         match read(text, endpoint, &mut memory(job)) {
             Ok(line) => return Ok(line),
-            Err(Refused::Wrong(wrong)) => return Err(wrong),
-            Err(Refused::Busy) => sleep(PAUSE).await,
+            Err(RefusedLine::Wrong(wrong)) => return Err(wrong),
+            Err(RefusedLine::Busy) => sleep(PAUSE).await,
         }
     }
 }
 
-async fn checked(job: &Job, line: &Line, names: &mut HashSet<[u8; 32]>) -> Result<(), Wrong> {
+async fn checked(job: &Job, line: &BatchLine, names: &mut HashSet<[u8; 32]>) -> Result<(), Wrong> {
     let Some(text) = &line.text else {
         let most = job.batches.api.http.body.bytes;
         let message = format!("the line has more than {most} bytes");

@@ -11,11 +11,11 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
-use super::ask::{Asked, Asker, expired};
+use super::ask::{LineOutcome, LineSender, expired};
 use super::check::Wrong;
 use super::done::{Done, id_of};
 use super::endpoint::route;
-use super::job::{End, Halted, Job, halted};
+use super::job::{BatchEnd, Halted, Job, halted};
 use super::lines::Lines;
 use super::validate::request;
 use crate::contents::key_of;
@@ -27,12 +27,12 @@ const GROUP: usize = 256;
 struct Sent {
     place: u64,
     at: u64,
-    came: Asked,
+    came: LineOutcome,
 }
 
 /// The lines of a batch.
 pub(super) struct Work {
-    asker: Arc<Asker>,
+    asker: Arc<LineSender>,
     lines: Lines,
     done: Done,
     /// Lines to be sent again: the place of each, and the byte at which it begins.
@@ -51,7 +51,7 @@ impl Work {
         let endpoint = route(endpoint).ok_or(Halted)?;
         let done = Done::read(&api.store, batch).await.map_err(halted)?;
         Ok(Self {
-            asker: Arc::new(Asker {
+            asker: Arc::new(LineSender {
                 routes: job.batches.routes.clone(),
                 live: Arc::clone(&job.live),
                 grant: batch.grant(),
@@ -67,7 +67,7 @@ impl Work {
     }
 
     /// Answer all lines. What is under way when that is interrupted is given up, and not stored.
-    pub(super) async fn answer(&mut self, job: &mut Job) -> Result<End, Halted> {
+    pub(super) async fn answer(&mut self, job: &mut Job) -> Result<BatchEnd, Halted> {
         let mut interrupted = Box::pin(job.interrupted());
         loop {
             let waiting = !self.read || !self.again.is_empty();
@@ -109,12 +109,12 @@ impl Work {
     }
 
     /// End of a batch after its last line: completed, or failed if lines of the input file are gone.
-    fn complete(&self, job: &Job) -> Result<End, Halted> {
+    fn complete(&self, job: &Job) -> Result<BatchEnd, Halted> {
         if self.lines.places == job.batch.count("total") {
-            return Ok(End::Completed);
+            return Ok(BatchEnd::Completed);
         }
         let wrong = Wrong::new("file_not_found", "the input file is not there any more");
-        Ok(End::Failed(vec![wrong.entry(None)]))
+        Ok(BatchEnd::Failed(vec![wrong.entry(None)]))
     }
 
     /// Send the next line, if there is one.
@@ -152,15 +152,15 @@ impl Work {
     }
 
     /// Store the results of lines; `Some` if the batch fails by one of them.
-    async fn store(&mut self, job: &mut Job, came: Vec<Sent>) -> Result<Option<End>, Halted> {
+    async fn store(&mut self, job: &mut Job, came: Vec<Sent>) -> Result<Option<BatchEnd>, Halted> {
         let (mut answers, mut errors) = (Vec::new(), Vec::new());
         for Sent { place, at, came } in came {
             match came {
-                Asked::Later(pause) => {
+                LineOutcome::Later(pause) => {
                     self.again.push_back((place, at));
                     self.pause = self.pause.max(Instant::now() + pause);
                 }
-                Asked::Answered {
+                LineOutcome::Answered {
                     written,
                     succeeded,
                     tokens,
@@ -180,7 +180,7 @@ impl Work {
         job: &mut Job,
         answers: Vec<(u64, Vec<u8>)>,
         errors: Vec<(u64, Vec<u8>)>,
-    ) -> Result<Option<End>, Halted> {
+    ) -> Result<Option<BatchEnd>, Halted> {
         let before = job.batch.clone();
         let mut changes = Vec::new();
         let mut places = Vec::new();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mortise_http::Problem;
 use mortise_service::{
-    Call, EmbeddingInput, EmbeddingRequest, Granted, Principal, PromptUse, ServedModel, Service,
+    ApiCall, EmbeddingInput, EmbeddingRequest, Granted, Principal, PromptUse, ServedModel, Service,
     ServiceError,
 };
 use tokio::time::sleep;
@@ -82,7 +82,7 @@ pub(super) async fn embed(
     let mut attempts = 0;
     loop {
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let call = Call {
+        let call = ApiCall {
             request_id: Arc::from(id),
             route: "/v1/vector_stores",
             method: "POST",

@@ -3,7 +3,7 @@
 use http::request::Parts;
 use mortise_http::{Context, Problem};
 use mortise_retrieval::limits::MAX_RESULTS;
-use mortise_retrieval::{Attribute, Attributes, Filter, Weights};
+use mortise_retrieval::{Attribute, AttributeFilter, Attributes, Weights};
 use mortise_search::Lookup;
 use mortise_service::{EmbeddingInput, EmbeddingRequest, PromptUse, ScoreRequest};
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ use crate::stored::store_problem;
 
 /// A search.
 #[derive(Debug, Clone)]
-pub(crate) struct Search {
+pub(crate) struct ChunkSearch {
     pub(crate) text: String,
     /// Texts that are searched for in its place.
     pub(crate) queries: Vec<String>,
     pub(crate) weights: Weights,
     /// Results at most.
     pub(crate) most: usize,
-    pub(crate) filter: Option<Filter>,
+    pub(crate) filter: Option<AttributeFilter>,
     /// Least similarity of a result.
     pub(crate) least_similarity: Option<f32>,
     pub(crate) diversity: Option<f32>,
@@ -33,7 +33,7 @@ pub(crate) struct Search {
 
 /// A chunk that was found.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct FoundChunk {
     /// Id of the file.
     pub(crate) file: String,
     /// Name of the file.
@@ -55,9 +55,9 @@ pub(crate) async fn find(
     state: &ApiState,
     (context, route, parts): (&Context, &'static str, &Parts),
     collection: &Collection,
-    search: Search,
+    search: ChunkSearch,
     param: &str,
-) -> Result<Vec<Found>, Problem> {
+) -> Result<Vec<FoundChunk>, Problem> {
     check_text(&search.text, param)?;
     let asked = questions(collection, &search.queries);
     let made = embed(state, context, route, parts, asked).await?;
@@ -87,7 +87,7 @@ pub(super) fn questions(collection: &Collection, texts: &[String]) -> EmbeddingR
 }
 
 /// The request for scores of what was found; `None` if there is nothing.
-pub(super) fn ranking(model: String, query: String, found: &[Found]) -> Option<ScoreRequest> {
+pub(super) fn ranking(model: String, query: String, found: &[FoundChunk]) -> Option<ScoreRequest> {
     let texts: Vec<String> = found.iter().map(|one| one.text.clone()).collect();
     (!texts.is_empty()).then(|| ScoreRequest {
         model,
@@ -100,7 +100,7 @@ pub(super) fn ranking(model: String, query: String, found: &[Found]) -> Option<S
 }
 
 /// Keep the best of what was found by new scores, best first; equal ones in their order.
-pub(super) fn reorder(found: &mut Vec<Found>, scores: &[f32], most: usize) {
+pub(super) fn reorder(found: &mut Vec<FoundChunk>, scores: &[f32], most: usize) {
     for (one, score) in found.iter_mut().zip(scores) {
         one.score = *score;
     }
@@ -109,7 +109,7 @@ pub(super) fn reorder(found: &mut Vec<Found>, scores: &[f32], most: usize) {
 }
 
 /// Results that are fetched: more than are wanted where a model orders them anew.
-fn candidates(search: &Search) -> usize {
+fn candidates(search: &ChunkSearch) -> usize {
     match search.rerank {
         None => search.most,
         Some(_) => search.most.saturating_mul(RERANKED).min(MAX_RESULTS),
@@ -131,15 +131,16 @@ pub(super) fn check_text(text: &str, param: &str) -> Result<(), Problem> {
 pub(super) async fn nearest_of_all(
     state: &ApiState,
     collection: &Collection,
-    mut search: Search,
+    mut search: ChunkSearch,
     vectors: Vec<Vec<f32>>,
-) -> Result<Vec<Found>, Problem> {
+) -> Result<Vec<FoundChunk>, Problem> {
     let most = candidates(&search);
     let queries = std::mem::take(&mut search.queries);
-    let mut all: Vec<Found> = Vec::new();
+    let mut all: Vec<FoundChunk> = Vec::new();
     for (query, vector) in queries.iter().zip(vectors) {
         for chunk in nearest(state, collection, query, &search, vector).await? {
-            let there = |one: &&mut Found| (&one.file, one.start) == (&chunk.file, chunk.start);
+            let there =
+                |one: &&mut FoundChunk| (&one.file, one.start) == (&chunk.file, chunk.start);
             match all.iter_mut().find(there) {
                 Some(one) if one.score >= chunk.score => {}
                 Some(one) => *one = chunk,
@@ -159,9 +160,9 @@ async fn nearest(
     state: &ApiState,
     collection: &Collection,
     text: &str,
-    search: &Search,
+    search: &ChunkSearch,
     vector: Vec<f32>,
-) -> Result<Vec<Found>, Problem> {
+) -> Result<Vec<FoundChunk>, Problem> {
     let lookup = Lookup {
         text: text.to_owned(),
         vector,
@@ -173,7 +174,7 @@ async fn nearest(
     };
     let found = state.index.search(&collection.space(), lookup).await;
     let found = found.map_err(store_problem)?.into_iter();
-    let found = found.map(|one| Found {
+    let found = found.map(|one| FoundChunk {
         file: one.document.id,
         name: one.document.name,
         attributes: one.document.attributes,

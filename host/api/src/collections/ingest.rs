@@ -6,9 +6,10 @@ use std::sync::Arc;
 use mortise_http::Problem;
 use mortise_retrieval::limits::{MAX_COLLECTION_CHUNKS, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_CHUNKS};
 use mortise_retrieval::{
-    Chunk, Chunking, DocumentError, Format, Pages, Span, is_pdf, text_of, text_of_pages,
+    Chunk, ChunkSpan, Chunking, DocumentError, DocumentPages, Format, is_pdf, text_of,
+    text_of_pages,
 };
-use mortise_search::{Changed, chunk_id, chunks};
+use mortise_search::{DocumentChange, chunk_id, chunks};
 use mortise_service::{
     ChunkSizes, PluginError, Principal, ReadError, RequestId, ServedModel, ServiceError,
 };
@@ -18,8 +19,8 @@ use tokio::time::sleep;
 
 use super::embedding::{embed, embedder_of};
 use super::limits::{INGEST_BATCH, SAMPLE_BYTES, SMALL_DOCUMENT_BYTES};
-use super::retriever::{ATTEMPTS, Asker, PAUSE, Retrieval};
-use super::stored::Member;
+use super::retriever::{ATTEMPTS, PAUSE, Retrieval, RetrieverCaller};
+use super::stored::StoredDocument;
 use super::turns::Pauses;
 use super::{Collections, indexed};
 use crate::contents::{key_of, piece};
@@ -28,7 +29,7 @@ use crate::state::ApiState;
 use crate::stored::value_of;
 
 /// End of an ingest that did not complete.
-pub(super) enum End {
+pub(super) enum IngestEnd {
     /// The document cannot be taken; the code and the message for its owner.
     Failed(&'static str, String),
     /// The ingest goes on after the next start, or its record is gone.
@@ -37,7 +38,7 @@ pub(super) enum End {
     Waiting(StoreError),
 }
 
-impl From<StoreError> for End {
+impl From<StoreError> for IngestEnd {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Quota { .. } | StoreError::TooLarge { .. } => {
@@ -51,13 +52,13 @@ impl From<StoreError> for End {
     }
 }
 
-impl From<Problem> for End {
+impl From<Problem> for IngestEnd {
     fn from(problem: Problem) -> Self {
         Self::Failed("server_error", problem.text().to_owned())
     }
 }
 
-impl From<DocumentError> for End {
+impl From<DocumentError> for IngestEnd {
     fn from(error: DocumentError) -> Self {
         let code = match error {
             DocumentError::Format(_) => "unsupported_file",
@@ -67,7 +68,7 @@ impl From<DocumentError> for End {
     }
 }
 
-impl From<ReadError> for End {
+impl From<ReadError> for IngestEnd {
     fn from(error: ReadError) -> Self {
         let code = match error {
             ReadError::Overloaded(_) | ReadError::Unusable(_) => "server_error",
@@ -78,7 +79,7 @@ impl From<ReadError> for End {
 }
 
 /// Begin the work on a document.
-pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: Principal) {
+pub(super) fn begin(collections: &Arc<Collections>, member: StoredDocument, principal: Principal) {
     let collections = Arc::clone(collections);
     let held = collections.under_way.hold(member.key.clone());
     tokio::spawn(async move {
@@ -86,18 +87,18 @@ pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: P
         let (mut member, mut pauses) = (member, Pauses::default());
         let id = member.key.id.clone();
         let mut end = in_turn(&collections, &mut member, &principal).await;
-        while let Err(End::Waiting(error)) = &end
+        while let Err(IngestEnd::Waiting(error)) = &end
             && pauses.rest(&collections, error, &id).await
         {
             end = in_turn(&collections, &mut member, &principal).await;
         }
         match end {
             Ok(()) => tracing::info!(id, "a document was ingested"),
-            Err(End::Halted | End::Waiting(_)) => tracing::info!(
+            Err(IngestEnd::Halted | IngestEnd::Waiting(_)) => tracing::info!(
                 id,
                 "a document goes on after the next start, or was taken out"
             ),
-            Err(End::Failed(code, message)) => {
+            Err(IngestEnd::Failed(code, message)) => {
                 tracing::info!(id, code, message, "a document was not ingested");
                 member.object["status"] = json!("failed");
                 member.object["last_error"] = json!({"code": code, "message": message});
@@ -113,17 +114,17 @@ pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: P
 /// Ingest a document, when its turn has come.
 async fn in_turn(
     collections: &Collections,
-    member: &mut Member,
+    member: &mut StoredDocument,
     principal: &Principal,
-) -> Result<(), End> {
+) -> Result<(), IngestEnd> {
     let small = is_small(&collections.api, member).await?;
     let turn = collections.turn(&member.key.owner, small);
-    let _turn = turn.await.map_err(|_| End::Halted)?;
+    let _turn = turn.await.map_err(|_| IngestEnd::Halted)?;
     steps(collections, member, principal).await
 }
 
 /// True if the ingest of a document takes little memory and time.
-async fn is_small(state: &ApiState, member: &Member) -> Result<bool, End> {
+async fn is_small(state: &ApiState, member: &StoredDocument) -> Result<bool, IngestEnd> {
     let file = state.store.get(key_of(&member.key.owner, &member.file()));
     let bytes = file.await?.map(|file| value_of(&file)["bytes"].as_u64());
     let small = bytes
@@ -135,9 +136,9 @@ async fn is_small(state: &ApiState, member: &Member) -> Result<bool, End> {
 
 async fn steps(
     collections: &Collections,
-    member: &mut Member,
+    member: &mut StoredDocument,
     principal: &Principal,
-) -> Result<(), End> {
+) -> Result<(), IngestEnd> {
     let state = &collections.api;
     let file = key_of(&member.key.owner, &member.file());
     let _held = state.files.hold(file);
@@ -149,7 +150,7 @@ async fn steps(
     check_room(collections, member, spans.len()).await?;
     loop {
         if *state.http.draining.borrow() {
-            return Err(End::Halted);
+            return Err(IngestEnd::Halted);
         }
         let first = chunks.len();
         let next = spans.iter().skip(first).take(INGEST_BATCH);
@@ -161,7 +162,7 @@ async fn steps(
             let (model, prompted) = (member.model(), member.prompted());
             let made = embed(&state.service, model, principal, prompted, texts.clone()).await;
             let vectors =
-                made.map_err(|error| End::Failed("embedding_failed", error.to_string()))?;
+                made.map_err(|error| IngestEnd::Failed("embedding_failed", error.to_string()))?;
             for ((span, text), vector) in next.zip(texts).zip(vectors) {
                 chunks.push(chunk(span, &pages, text, vector));
             }
@@ -169,7 +170,7 @@ async fn steps(
         store(state, member, &chunks, first, spans.len()).await?;
         if chunks.len() >= spans.len() {
             let key = member.space();
-            let added = Changed::Added(member.document(), chunks);
+            let added = DocumentChange::Added(member.document(), chunks);
             indexed(state, &key, added).await;
             return Ok(());
         }
@@ -177,7 +178,7 @@ async fn steps(
 }
 
 /// The bytes of the document's file.
-async fn content(state: &ApiState, member: &Member) -> Result<Vec<u8>, End> {
+async fn content(state: &ApiState, member: &StoredDocument) -> Result<Vec<u8>, IngestEnd> {
     let key = key_of(&member.key.owner, &member.file());
     let (mut bytes, mut place) = (Vec::new(), 0);
     while let Some(mut more) = piece(&*state.store, &key, place).await? {
@@ -195,10 +196,10 @@ async fn content(state: &ApiState, member: &Member) -> Result<Vec<u8>, End> {
 /// its stored chunks are removed.
 async fn go_on(
     state: &ApiState,
-    member: &mut Member,
-    spans: &[Span],
+    member: &mut StoredDocument,
+    spans: &[ChunkSpan],
     chunks: Vec<Chunk>,
-) -> Result<Vec<Chunk>, End> {
+) -> Result<Vec<Chunk>, IngestEnd> {
     let place = |chunk: &Chunk| chunk.start as usize..chunk.end as usize;
     let same = chunks.len() <= spans.len()
         && chunks
@@ -221,14 +222,14 @@ async fn go_on(
 /// The text of a document, and the places of its pages and of its chunks.
 async fn divided(
     state: &ApiState,
-    member: &Member,
+    member: &StoredDocument,
     principal: &Principal,
     bytes: Vec<u8>,
     model: &Arc<ServedModel>,
-) -> Result<(String, Pages, Vec<Span>), End> {
+) -> Result<(String, DocumentPages, Vec<ChunkSpan>), IngestEnd> {
     let (name, chunking) = (member.name().to_owned(), member.chunking());
     let asked: RequestId = Arc::from(member.key.id.as_str());
-    let asker = Asker::of(&asked, principal);
+    let asker = RetrieverCaller::of(&asked, principal);
     let space = member.space();
     let retrieval = Retrieval::kept(state, member.retriever(), &space.id, asker)?;
     let (text, pages, format) = text(state, name, bytes).await?;
@@ -260,11 +261,11 @@ async fn text(
     state: &ApiState,
     name: String,
     bytes: Vec<u8>,
-) -> Result<(String, Pages, Format), End> {
+) -> Result<(String, DocumentPages, Format), IngestEnd> {
     if !is_pdf(&name, &bytes) {
         let read = move || Ok(text_of(&name, bytes)?);
         let (text, format) = apart(read).await?;
-        return Ok((text, Pages::default(), format));
+        return Ok((text, DocumentPages::default(), format));
     }
     let Some(reader) = state.reader.get() else {
         return Err(DocumentError::Format("PDF").into());
@@ -285,21 +286,21 @@ async fn text(
 }
 
 /// The end of a document that a retriever could not divide.
-fn retriever_failed(error: PluginError) -> End {
+fn retriever_failed(error: PluginError) -> IngestEnd {
     let code = match error.fault.is_refusal() {
         true => "invalid_file",
         false => "retriever_failed",
     };
     let problem = problem_of(ServiceError::Plugin(error));
-    End::Failed(code, problem.text().to_owned())
+    IngestEnd::Failed(code, problem.text().to_owned())
 }
 
 /// Work that blocks.
 async fn apart<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, End> + Send + 'static,
-) -> Result<T, End> {
+    work: impl FnOnce() -> Result<T, IngestEnd> + Send + 'static,
+) -> Result<T, IngestEnd> {
     let failed = |_| {
-        End::Failed(
+        IngestEnd::Failed(
             "server_error",
             "the document could not be divided".to_owned(),
         )
@@ -308,13 +309,13 @@ async fn apart<T: Send + 'static>(
 }
 
 /// Function that counts the tokens of a text by the tokenizer of a model.
-fn counting(model: &ServedModel) -> Result<impl Fn(&str) -> usize, End> {
+fn counting(model: &ServedModel) -> Result<impl Fn(&str) -> usize, IngestEnd> {
     let embedder = model
         .loaded
         .as_ref()
         .and_then(|loaded| loaded.model.embedder.as_ref());
     let Some(embedder) = embedder else {
-        return Err(End::Halted);
+        return Err(IngestEnd::Halted);
     };
     Ok(move |piece: &str| {
         let encoded = embedder.tokenizer.encode_plain(piece);
@@ -324,7 +325,7 @@ fn counting(model: &ServedModel) -> Result<impl Fn(&str) -> usize, End> {
 }
 
 /// Size of chunks as a retriever is told it.
-fn sizes(text: &str, model: &ServedModel, chunking: Chunking) -> Result<ChunkSizes, End> {
+fn sizes(text: &str, model: &ServedModel, chunking: Chunking) -> Result<ChunkSizes, IngestEnd> {
     let sample = text.get(..text.floor_char_boundary(SAMPLE_BYTES));
     let sample = sample.unwrap_or_default();
     let tokens = counting(model)?(sample).max(1);
@@ -338,7 +339,11 @@ fn sizes(text: &str, model: &ServedModel, chunking: Chunking) -> Result<ChunkSiz
 }
 
 /// The places of the chunks of a text.
-fn divide(text: &str, model: &ServedModel, chunking: Chunking) -> Result<Vec<Span>, End> {
+fn divide(
+    text: &str,
+    model: &ServedModel,
+    chunking: Chunking,
+) -> Result<Vec<ChunkSpan>, IngestEnd> {
     Ok(mortise_retrieval::chunks(text, chunking, counting(model)?))
 }
 
@@ -346,10 +351,10 @@ fn divide(text: &str, model: &ServedModel, chunking: Chunking) -> Result<Vec<Spa
 /// divided.
 fn fitting(
     text: &str,
-    spans: Vec<Span>,
+    spans: Vec<ChunkSpan>,
     model: &ServedModel,
     chunking: Chunking,
-) -> Result<Vec<Span>, End> {
+) -> Result<Vec<ChunkSpan>, IngestEnd> {
     let count = counting(model)?;
     let whole = Chunking {
         overlap: 0,
@@ -371,21 +376,25 @@ fn fitting(
 }
 
 /// Refuse a document without chunks, and one of too many.
-fn checked(spans: Vec<Span>) -> Result<Vec<Span>, End> {
+fn checked(spans: Vec<ChunkSpan>) -> Result<Vec<ChunkSpan>, IngestEnd> {
     match spans.len() {
         0 => Err(DocumentError::Empty.into()),
         chunks if chunks > MAX_DOCUMENT_CHUNKS => {
             let message = format!(
                 "it has {chunks} chunks; a document may have {MAX_DOCUMENT_CHUNKS}: ask for larger ones"
             );
-            Err(End::Failed("invalid_file", message))
+            Err(IngestEnd::Failed("invalid_file", message))
         }
         _ => Ok(spans),
     }
 }
 
 /// Refuse a document for whose chunks the collection has no room.
-async fn check_room(collections: &Collections, member: &Member, more: usize) -> Result<(), End> {
+async fn check_room(
+    collections: &Collections,
+    member: &StoredDocument,
+    more: usize,
+) -> Result<(), IngestEnd> {
     let key = member.space();
     let shared = collections.api.store.is_shared();
     if collections.sizes.takes(&key, more as u64, shared) {
@@ -395,7 +404,7 @@ async fn check_room(collections: &Collections, member: &Member, more: usize) -> 
     loop {
         let some = super::members(&collections.api, &key, after, super::limits::PAGE, true).await?;
         // Of a document that is under way, all that it will have.
-        let all = |one: &Member| {
+        let all = |one: &StoredDocument| {
             let progress = &one.object["progress"];
             let total = progress["chunks_total"].as_u64();
             total.or_else(|| progress["chunks_done"].as_u64())
@@ -406,7 +415,7 @@ async fn check_room(collections: &Collections, member: &Member, more: usize) -> 
             .filter(|one| one.key != member.key)
             .filter_map(all)
             .sum::<u64>();
-        after = some.entries.last().map(Member::file);
+        after = some.entries.last().map(StoredDocument::file);
         if !some.more {
             break;
         }
@@ -421,12 +430,12 @@ async fn check_room(collections: &Collections, member: &Member, more: usize) -> 
             let message = format!(
                 "the vector store would have {chunks} chunks; it may have {MAX_COLLECTION_CHUNKS}"
             );
-            Err(End::Failed("store_quota_exceeded", message))
+            Err(IngestEnd::Failed("store_quota_exceeded", message))
         }
     }
 }
 
-fn chunk(span: &Span, pages: &Pages, text: String, vector: Vec<f32>) -> Chunk {
+fn chunk(span: &ChunkSpan, pages: &DocumentPages, text: String, vector: Vec<f32>) -> Chunk {
     let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     Chunk {
         start: place(span.start),
@@ -440,11 +449,11 @@ fn chunk(span: &Span, pages: &Pages, text: String, vector: Vec<f32>) -> Chunk {
 /// Store the chunks from `first` on, and, with the last of all, that the document is complete.
 async fn store(
     state: &ApiState,
-    member: &mut Member,
+    member: &mut StoredDocument,
     chunks: &[Chunk],
     first: usize,
     all: usize,
-) -> Result<(), End> {
+) -> Result<(), IngestEnd> {
     let new = chunks.iter().enumerate().skip(first);
     let items: Vec<Item> = new
         .map(|(number, chunk)| Item {
@@ -475,11 +484,11 @@ async fn store(
 }
 
 /// Stop where the document was taken out, or attached anew, meanwhile.
-async fn still_there(state: &ApiState, member: &Member) -> Result<(), End> {
+async fn still_there(state: &ApiState, member: &StoredDocument) -> Result<(), IngestEnd> {
     let record = state.store.get(member.key.clone()).await?;
-    let there = record.as_ref().and_then(Member::of);
+    let there = record.as_ref().and_then(StoredDocument::of);
     match there.is_some_and(|there| there.is(member)) {
         true => Ok(()),
-        false => Err(End::Halted),
+        false => Err(IngestEnd::Halted),
     }
 }

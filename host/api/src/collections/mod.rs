@@ -20,14 +20,16 @@ use std::sync::Arc;
 
 use mortise_http::Problem;
 use mortise_retrieval::Chunk;
-use mortise_search::{Changed, DatabaseIndex, MemoryIndex, SearchIndex, chunks, revision_key};
+use mortise_search::{
+    DatabaseIndex, DocumentChange, MemoryIndex, SearchIndex, chunks, revision_key,
+};
 use mortise_service::Principal;
-use mortise_store::{Change, Key, Kind, Page, Passages, Record, Store, StoreError};
+use mortise_store::{Change, Key, Page, Passages, Record, RecordKind, Store, StoreError};
 use tokio::sync::Semaphore;
 
 use self::sizes::Sizes;
 use self::stored::document_of;
-use self::turns::Turns;
+use self::turns::IngestTurns;
 use crate::held::HeldFiles;
 use crate::ids::now;
 use crate::state::ApiState;
@@ -35,15 +37,15 @@ use crate::stored::store_problem;
 
 pub(crate) use self::chunking::chunking_of;
 pub(crate) use self::embedding::{embedder_of, room_for_documents};
-pub(crate) use self::find::{Found, Search, find, on_page, shown_attributes};
+pub(crate) use self::find::{ChunkSearch, FoundChunk, find, on_page, shown_attributes};
 pub(crate) use self::limits::MAX_DOCUMENTS;
-pub(crate) use self::passages::{Budget, add_distinct, between, numbered};
-pub(crate) use self::ranking::{Asked, Ranking, Rules};
-pub(crate) use self::retriever::{Asker, Retrieval, candidates};
+pub(crate) use self::passages::{DocumentBudget, add_distinct, between, numbered};
+pub(crate) use self::ranking::{RankingFields, RankingOptions, RankingRules};
+pub(crate) use self::retriever::{Retrieval, RetrieverCaller, candidates};
 pub use self::search_tool::SearchTool;
 pub(crate) use self::search_tool::{FILE_SEARCH, FileSearch, HEADER, Searched};
 pub(crate) use self::stored::{
-    Collection, Member, change, collection, collections, count, member, members, named,
+    Collection, StoredDocument, change, collection, collections, count, member, members, named,
 };
 
 /// State of all collections.
@@ -53,7 +55,7 @@ pub struct Collections {
     under_way: HeldFiles,
     /// Shares of the documents that are ingested at once.
     slots: Semaphore,
-    turns: Turns,
+    turns: IngestTurns,
     sizes: Sizes,
 }
 
@@ -70,22 +72,26 @@ impl Collections {
             api,
             under_way: HeldFiles::default(),
             slots: Semaphore::new(limits::MAX_INGESTS * limits::SMALL_INGESTS as usize),
-            turns: Turns::default(),
+            turns: IngestTurns::default(),
             sizes: Sizes::default(),
         })
     }
 
     /// Begin to ingest a document whose record is stored.
-    pub(crate) fn ingest(self: &Arc<Self>, member: Member, principal: Principal) {
+    pub(crate) fn ingest(self: &Arc<Self>, member: StoredDocument, principal: Principal) {
         ingest::begin(self, member, principal);
     }
 
     /// Remove a document of a collection, which must be as it was read.
-    pub(crate) async fn remove(&self, of: &Collection, member: &Member) -> Result<(), StoreError> {
+    pub(crate) async fn remove(
+        &self,
+        of: &Collection,
+        member: &StoredDocument,
+    ) -> Result<(), StoreError> {
         let changes = vec![of.unchanged(), Change::Delete(member.key.clone())];
         let changes = revised(&self.api, &member.space(), changes);
         self.api.store.commit(changes).await?;
-        let removed = Changed::Removed(member.file());
+        let removed = DocumentChange::Removed(member.file());
         indexed(&self.api, &member.space(), removed).await;
         Ok(())
     }
@@ -108,7 +114,7 @@ impl Collections {
     }
 
     /// The chunks of a document, in order.
-    pub(crate) async fn chunks(&self, member: &Member) -> Result<Vec<Chunk>, Problem> {
+    pub(crate) async fn chunks(&self, member: &StoredDocument) -> Result<Vec<Chunk>, Problem> {
         chunks(&*self.api.store, &member.key)
             .await
             .map_err(store_problem)
@@ -118,12 +124,12 @@ impl Collections {
     pub(crate) async fn set_attributes(
         &self,
         of: &Collection,
-        member: &Member,
+        member: &StoredDocument,
     ) -> Result<(), StoreError> {
         let changes = vec![of.unchanged(), Change::Update(member.record())];
         let changes = revised(&self.api, &member.space(), changes);
         self.api.store.commit(changes).await?;
-        let changed = Changed::Attributes(member.document());
+        let changed = DocumentChange::Attributes(member.document());
         indexed(&self.api, &member.space(), changed).await;
         Ok(())
     }
@@ -147,7 +153,12 @@ async fn clear(state: &ApiState, space: &Key) -> Result<(), StoreError> {
 /// Take up the documents that were being ingested when the server ended, or another that shares the store, and the
 /// collections whose vectors were being made anew.
 pub async fn resume(collections: Arc<Collections>) {
-    match collections.api.store.unfinished(Kind::VectorStore).await {
+    match collections
+        .api
+        .store
+        .unfinished(RecordKind::VectorStore)
+        .await
+    {
         Ok(open) => {
             for record in open {
                 tracing::info!(id = record.key.id, "a vector store is gone on with");
@@ -161,7 +172,7 @@ pub async fn resume(collections: Arc<Collections>) {
     let open = match collections
         .api
         .store
-        .unfinished(Kind::VectorStoreFile)
+        .unfinished(RecordKind::VectorStoreFile)
         .await
     {
         Ok(open) => open,
@@ -179,7 +190,7 @@ pub async fn resume(collections: Arc<Collections>) {
             Ok(Some(record)) if record.open => record,
             _ => continue,
         };
-        match Member::of(&record) {
+        match StoredDocument::of(&record) {
             Some(member) => {
                 tracing::info!(id = member.file(), "a document is ingested after a restart");
                 let principal = member.principal();
@@ -214,7 +225,7 @@ pub fn index_of(store: &Arc<dyn Store>, passages: Option<Passages>) -> Box<dyn S
 }
 
 /// Have the index take up a change that is stored. If it cannot, the next search does.
-async fn indexed(state: &ApiState, space: &Key, change: Changed) {
+async fn indexed(state: &ApiState, space: &Key, change: DocumentChange) {
     if let Err(error) = state.index.changed(space, change).await {
         tracing::warn!(id = space.id, %error, "a vector store's index is completed by its next search");
     }
@@ -231,7 +242,7 @@ pub async fn prepare(collections: Arc<Collections>) {
 }
 
 async fn prepare_all(state: &ApiState) -> Result<(), StoreError> {
-    for owner in state.store.owners(Kind::VectorStore).await? {
+    for owner in state.store.owners(RecordKind::VectorStore).await? {
         let mut after = None;
         loop {
             let page = Page {
@@ -239,7 +250,9 @@ async fn prepare_all(state: &ApiState) -> Result<(), StoreError> {
                 limit: limits::PAGE,
                 ascending: true,
             };
-            let some = state.store.list(&owner, Kind::VectorStore, page, None);
+            let some = state
+                .store
+                .list(&owner, RecordKind::VectorStore, page, None);
             let some = some.await?;
             for record in &some.entries {
                 if let Some(of) = Collection::of(record) {
@@ -258,5 +271,5 @@ async fn prepare_all(state: &ApiState) -> Result<(), StoreError> {
 /// Key of a document of a collection.
 pub(crate) fn member_key(collection: &Key, file: &str) -> Key {
     let id = format!("{}/{file}", collection.id);
-    Key::new(&collection.owner, Kind::VectorStoreFile, id)
+    Key::new(&collection.owner, RecordKind::VectorStoreFile, id)
 }

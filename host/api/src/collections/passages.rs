@@ -2,7 +2,7 @@
 
 use mortise_service::{Generator, Joint};
 
-use super::find::Found;
+use super::find::FoundChunk;
 use crate::state::ApiState;
 
 /// Tokens of a context that templates and instructions take.
@@ -22,12 +22,12 @@ const SEARCH_PART: usize = 2;
 
 /// Tokens that documents may take.
 #[derive(Clone)]
-pub(crate) struct Budget {
+pub(crate) struct DocumentBudget {
     left: usize,
     generator: Option<Generator>,
 }
 
-impl Budget {
+impl DocumentBudget {
     /// Room of a model's context beside the question and the answer.
     pub(crate) fn of(state: &ApiState, model: &str, max_tokens: Option<u32>, query: &str) -> Self {
         let (mut budget, context) = Self::empty(state, model);
@@ -77,7 +77,11 @@ impl Budget {
 
 /// Add the best chunks that have room to those in use, without those that say the same as one of them. The number of
 /// a chunk is its place among all, from 1.
-pub(crate) fn add_distinct(used: &mut Vec<Found>, found: Vec<Found>, budget: &mut Budget) {
+pub(crate) fn add_distinct(
+    used: &mut Vec<FoundChunk>,
+    found: Vec<FoundChunk>,
+    budget: &mut DocumentBudget,
+) {
     for chunk in found {
         if used.iter().any(|other| same(other, &chunk)) {
             continue;
@@ -92,7 +96,7 @@ pub(crate) fn add_distinct(used: &mut Vec<Found>, found: Vec<Found>, budget: &mu
 }
 
 /// True if the second says nothing that the first does not.
-pub(super) fn same(one: &Found, other: &Found) -> bool {
+pub(super) fn same(one: &FoundChunk, other: &FoundChunk) -> bool {
     let within = one.start <= other.start && other.end <= one.end;
     one.text == other.text || (one.file == other.file && within)
 }
@@ -106,7 +110,7 @@ pub(crate) fn between(joint: Joint) -> &'static str {
 }
 
 /// A chunk as models read it.
-pub(crate) fn numbered(number: usize, chunk: &Found) -> String {
+pub(crate) fn numbered(number: usize, chunk: &FoundChunk) -> String {
     let name: String = chunk.name.chars().filter(|c| !c.is_control()).collect();
     format!("[{number}] {name}\n{}\n\n", chunk.text)
 }
@@ -115,8 +119,8 @@ pub(crate) fn numbered(number: usize, chunk: &Found) -> String {
 mod tests {
     use super::*;
 
-    fn found(text: &str) -> Found {
-        Found {
+    fn found(text: &str) -> FoundChunk {
+        FoundChunk {
             file: format!("file-{text}"),
             name: "a.txt".to_owned(),
             attributes: Default::default(),
@@ -130,7 +134,7 @@ mod tests {
     }
 
     fn texts(chunks: &[&str], left: usize) -> Vec<String> {
-        let mut budget = Budget {
+        let mut budget = DocumentBudget {
             left,
             generator: None,
         };
@@ -144,7 +148,7 @@ mod tests {
     fn feature_r9_documents_are_within_the_budget_and_said_once() {
         let many = ["alpha", "beta", "alpha", "gamma"];
         assert_eq!(texts(&many, 1000), ["alpha", "beta", "gamma"]);
-        let none = Budget {
+        let none = DocumentBudget {
             left: 0,
             generator: None,
         };

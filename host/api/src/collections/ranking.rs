@@ -2,11 +2,11 @@
 
 use mortise_http::Problem;
 use mortise_retrieval::limits::MAX_RESULTS;
-use mortise_retrieval::{Filter, Weights};
+use mortise_retrieval::{AttributeFilter, Weights};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::find::Search;
+use super::find::ChunkSearch;
 use crate::fields::{FieldPath, words};
 
 words! {
@@ -21,7 +21,7 @@ words! {
 /// Ranking of results. The shares, the diversity and the model that ranks anew are extensions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
-pub(crate) struct Ranking {
+pub(crate) struct RankingFields {
     ranker: Option<Ranker>,
     score_threshold: Option<f64>,
     hybrid_search: Option<Shares>,
@@ -39,27 +39,27 @@ struct Shares {
 
 /// Options that a caller gives.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct RankingOptions {
     pub(crate) filters: Option<Map<String, Value>>,
     pub(crate) most: Option<u32>,
-    pub(crate) ranking: Option<Ranking>,
+    pub(crate) ranking: Option<RankingFields>,
 }
 
 /// Options whose bounds hold.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rules {
+pub(crate) struct RankingRules {
     weights: Weights,
     pub(crate) most: usize,
-    filter: Option<Filter>,
+    filter: Option<AttributeFilter>,
     threshold: f32,
     diversity: Option<f32>,
     /// Model that scores what was found.
     pub(crate) rerank: Option<String>,
 }
 
-impl Rules {
+impl RankingRules {
     /// The options of `asked`, which stand in the object at `path`, with `usual` results where it does not say.
-    pub(crate) fn of(asked: Asked, path: &FieldPath, usual: u32) -> Result<Self, Problem> {
+    pub(crate) fn of(asked: RankingOptions, path: &FieldPath, usual: u32) -> Result<Self, Problem> {
         let ranking = asked.ranking.unwrap_or_default();
         let most = usize::try_from(asked.most.unwrap_or(usual)).ok();
         let most = most.filter(|most| (1..=MAX_RESULTS).contains(most));
@@ -70,7 +70,7 @@ impl Rules {
         let inner = path.key("ranking_options");
         let filters = path.key("filters").to_string();
         let filter = asked.filters.map(Value::Object);
-        let filter = filter.map(|filter| Filter::of(&filter, &filters));
+        let filter = filter.map(|filter| AttributeFilter::of(&filter, &filters));
         let filter = filter.transpose();
         if ranking.rerank.is_some() && ranking.diversity.is_some() {
             let path = inner.key("diversity");
@@ -97,8 +97,8 @@ impl Rules {
     }
 
     /// The search for a text.
-    pub(crate) fn search(&self, text: String) -> Search {
-        Search {
+    pub(crate) fn search(&self, text: String) -> ChunkSearch {
+        ChunkSearch {
             queries: vec![text.clone()],
             text,
             weights: self.weights,
@@ -116,7 +116,7 @@ impl Rules {
     }
 }
 
-fn weights(ranking: &Ranking, path: &FieldPath) -> Result<Weights, Problem> {
+fn weights(ranking: &RankingFields, path: &FieldPath) -> Result<Weights, Problem> {
     let inner = path.key("hybrid_search");
     let weights = match (&ranking.hybrid_search, &ranking.ranker) {
         (Some(shares), _) => Weights {

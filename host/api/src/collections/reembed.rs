@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::embedding::{embed, embedder_of, room_for_documents};
-use super::ingest::End;
+use super::ingest::IngestEnd;
 use super::limits::{ATTEMPTS, INGEST_BATCH, PAGE};
-use super::stored::{Collection, Member, Next, change, load, members, space};
+use super::stored::{Collection, Next, StoredDocument, change, load, members, space};
 use super::turns::Pauses;
 use super::{Collections, member_key};
 use crate::ids::now;
@@ -68,14 +68,14 @@ async fn work(collections: &Collections, key: &Key) -> Result<(), StoreError> {
                     state.index.prepare(&space(key, next.generation)).await?;
                     switched = switch(state, key, next).await?;
                 }
-                Err(End::Waiting(error)) => return Err(error),
-                Err(End::Halted) => {
+                Err(IngestEnd::Waiting(error)) => return Err(error),
+                Err(IngestEnd::Halted) => {
                     let now = load(state, key).await?;
                     if now.is_some_and(|now| now.next.as_ref() == Some(next)) {
                         return Ok(());
                     }
                 }
-                Err(End::Failed(code, text)) => {
+                Err(IngestEnd::Failed(code, text)) => {
                     let id = &key.id;
                     tracing::info!(
                         id,
@@ -156,7 +156,11 @@ fn end(of: &mut Collection, status: &str, error: Option<Value>) {
 }
 
 /// Copy all documents, with new vectors. None changes meanwhile but those that are being ingested.
-async fn copy_all(collections: &Collections, of: &Collection, next: &Next) -> Result<(), End> {
+async fn copy_all(
+    collections: &Collections,
+    of: &Collection,
+    next: &Next,
+) -> Result<(), IngestEnd> {
     let state = &collections.api;
     let (model, _) = embedder_of(state, Some(&next.model), "embedding_model")?;
     let from = of.space();
@@ -165,7 +169,7 @@ async fn copy_all(collections: &Collections, of: &Collection, next: &Next) -> Re
         let mut done = Done::default();
         loop {
             let some = members(state, &from, after, PAGE, true).await?;
-            after = some.entries.last().map(Member::file);
+            after = some.entries.last().map(StoredDocument::file);
             for member in some.entries {
                 match member.status() {
                     "in_progress" => waiting = true,
@@ -189,7 +193,7 @@ async fn copy_all(collections: &Collections, of: &Collection, next: &Next) -> Re
     }
 }
 
-fn chunks_of(member: &Member) -> usize {
+fn chunks_of(member: &StoredDocument) -> usize {
     let chunks = member.object["progress"]["chunks_done"].as_u64();
     chunks.and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
 }
@@ -199,13 +203,13 @@ async fn copy(
     collections: &Collections,
     (of, next): (&Collection, &Next),
     model: &Arc<ServedModel>,
-    member: &Member,
+    member: &StoredDocument,
     done: &mut Done,
-) -> Result<bool, End> {
+) -> Result<bool, IngestEnd> {
     let state = &collections.api;
     let key = member_key(&space(&of.key, next.generation), &member.file());
     let there = state.store.get(key).await?;
-    let there = there.as_ref().and_then(Member::of);
+    let there = there.as_ref().and_then(StoredDocument::of);
     let there = there.filter(|there| there.is_copy_of(member));
     if let Some(there) = there.as_ref().filter(|one| one.status() != "in_progress") {
         done.files += 1;
@@ -222,7 +226,7 @@ async fn copy(
     };
     if member.status() == "completed" {
         let turn = collections.turn(&of.key.owner, false);
-        let _turn = turn.await.map_err(|_| End::Halted)?;
+        let _turn = turn.await.map_err(|_| IngestEnd::Halted)?;
         chunks(state, (of, next), model, (member, &target), done).await?;
     }
     target.finish_copy(member);
@@ -237,9 +241,9 @@ async fn chunks(
     state: &ApiState,
     (of, next): (&Collection, &Next),
     model: &Arc<ServedModel>,
-    (member, target): (&Member, &Member),
+    (member, target): (&StoredDocument, &StoredDocument),
     done: &mut Done,
-) -> Result<(), End> {
+) -> Result<(), IngestEnd> {
     let all = mortise_search::chunks(&*state.store, &member.key).await?;
     let there = mortise_search::chunks(&*state.store, &target.key).await?;
     let mut there = there.len();
@@ -247,13 +251,14 @@ async fn chunks(
     done.chunks += there.min(all.len());
     while there < all.len() {
         if *state.http.draining.borrow() {
-            return Err(End::Halted);
+            return Err(IngestEnd::Halted);
         }
         let batch = &all[there..all.len().min(there + INGEST_BATCH)];
         let texts: Vec<String> = batch.iter().map(|chunk| chunk.text.clone()).collect();
         fit(model, texts.clone()).await?;
         let made = embed(&state.service, &next.model, &principal, true, texts).await;
-        let vectors = made.map_err(|error| End::Failed("embedding_failed", error.to_string()))?;
+        let vectors =
+            made.map_err(|error| IngestEnd::Failed("embedding_failed", error.to_string()))?;
         let items = batch
             .iter()
             .zip(vectors)
@@ -281,7 +286,7 @@ async fn chunks(
 }
 
 /// Refuse chunks of which the model would not read the end.
-async fn fit(model: &Arc<ServedModel>, texts: Vec<String>) -> Result<(), End> {
+async fn fit(model: &Arc<ServedModel>, texts: Vec<String>) -> Result<(), IngestEnd> {
     let model = Arc::clone(model);
     let longest = tokio::task::spawn_blocking(move || {
         let loaded = model.loaded.as_ref();
@@ -297,15 +302,20 @@ async fn fit(model: &Arc<ServedModel>, texts: Vec<String>) -> Result<(), End> {
             let message = format!(
                 "a chunk has {tokens} tokens and the model takes {room}; attach the files anew, in smaller chunks"
             );
-            Err(End::Failed("chunk_too_long", message))
+            Err(IngestEnd::Failed("chunk_too_long", message))
         }
         Ok(Some(_)) => Ok(()),
-        Ok(None) | Err(_) => Err(End::Halted),
+        Ok(None) | Err(_) => Err(IngestEnd::Halted),
     }
 }
 
 /// Make a change while the collection waits for its new vectors.
-async fn guarded(state: &ApiState, key: &Key, next: &Next, wanted: Change) -> Result<(), End> {
+async fn guarded(
+    state: &ApiState,
+    key: &Key,
+    next: &Next,
+    wanted: Change,
+) -> Result<(), IngestEnd> {
     for _ in 0..ATTEMPTS {
         let of = still(state, key, next).await?;
         let changes = vec![of.unchanged(), wanted.clone()];
@@ -315,18 +325,18 @@ async fn guarded(state: &ApiState, key: &Key, next: &Next, wanted: Change) -> Re
         }
     }
     // Another server has taken the work up.
-    Err(End::Halted)
+    Err(IngestEnd::Halted)
 }
 
 /// The collection, if it still waits for these vectors.
-async fn still(state: &ApiState, key: &Key, next: &Next) -> Result<Collection, End> {
+async fn still(state: &ApiState, key: &Key, next: &Next) -> Result<Collection, IngestEnd> {
     let of = load(state, key).await?;
     of.filter(|of| of.next.as_ref() == Some(next))
-        .ok_or(End::Halted)
+        .ok_or(IngestEnd::Halted)
 }
 
 /// Store how far the work has come.
-async fn note(state: &ApiState, key: &Key, next: &Next, done: Done) -> Result<(), End> {
+async fn note(state: &ApiState, key: &Key, next: &Next, done: Done) -> Result<(), IngestEnd> {
     let noted = change(state, key, |of| {
         (of.next.as_ref() == Some(next)).then(|| {
             let shown = &mut of.object["reembedding"];
@@ -334,7 +344,7 @@ async fn note(state: &ApiState, key: &Key, next: &Next, done: Done) -> Result<()
             shown["chunks_done"] = json!(done.chunks);
         })
     });
-    noted.await?.ok_or(End::Halted)
+    noted.await?.ok_or(IngestEnd::Halted)
 }
 
 impl Collections {

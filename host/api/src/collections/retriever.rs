@@ -14,9 +14,9 @@ use mortise_service::{
 };
 use tokio::time::sleep;
 
-use super::find::Found;
+use super::find::FoundChunk;
 use super::limits::RERANKED;
-use super::passages::{Budget, numbered, same};
+use super::passages::{DocumentBudget, numbered, same};
 use super::stored::Collection;
 use crate::problem::problem_of;
 use crate::state::ApiState;
@@ -29,7 +29,7 @@ pub(super) const ATTEMPTS: u32 = 90;
 
 /// Party for whom a retriever is called.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct RetrieverCaller<'a> {
     pub(crate) request: &'a RequestId,
     pub(crate) subject: &'a str,
     pub(crate) tenant: Option<&'a str>,
@@ -42,7 +42,7 @@ pub(crate) struct Retrieval {
     request: RequestId,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> RetrieverCaller<'a> {
     /// A caller who asks in a request.
     pub(crate) fn of(request: &'a RequestId, principal: &'a Principal) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Retrieval {
         state: &ApiState,
         name: &str,
         of: &str,
-        asker: Asker<'_>,
+        asker: RetrieverCaller<'_>,
         param: &str,
     ) -> Result<Self, Problem> {
         let found = state.service.retrievers.get(name);
@@ -76,7 +76,7 @@ impl Retrieval {
     pub(crate) fn of(
         state: &ApiState,
         of: &Collection,
-        asker: Asker<'_>,
+        asker: RetrieverCaller<'_>,
     ) -> Result<Option<Self>, Problem> {
         Self::kept(state, of.retriever(), &of.key.id, asker)
     }
@@ -86,7 +86,7 @@ impl Retrieval {
         state: &ApiState,
         own: Option<&str>,
         of: &str,
-        asker: Asker<'_>,
+        asker: RetrieverCaller<'_>,
     ) -> Result<Option<Self>, Problem> {
         let Some(name) = own.or(state.retriever.get().map(String::as_str)) else {
             return Ok(None);
@@ -106,7 +106,7 @@ impl Retrieval {
         }
     }
 
-    fn new(retriever: Arc<dyn Retrieve>, of: &str, asker: Asker<'_>) -> Self {
+    fn new(retriever: Arc<dyn Retrieve>, of: &str, asker: RetrieverCaller<'_>) -> Self {
         Self {
             retriever,
             told: RetrieverContext {
@@ -179,14 +179,14 @@ impl Retrieval {
     pub(crate) async fn assemble(
         &self,
         query: &str,
-        found: &[Found],
+        found: &[FoundChunk],
         most: usize,
-        budget: &Budget,
-    ) -> Result<Option<(Vec<Found>, Joint)>, Problem> {
+        budget: &DocumentBudget,
+    ) -> Result<Option<(Vec<FoundChunk>, Joint)>, Problem> {
         if !self.assembles() {
             return Ok(None);
         }
-        let mut distinct: Vec<&Found> = Vec::with_capacity(found.len());
+        let mut distinct: Vec<&FoundChunk> = Vec::with_capacity(found.len());
         for chunk in found {
             if !distinct.iter().any(|other| same(other, chunk)) {
                 distinct.push(chunk);
@@ -210,7 +210,7 @@ impl Retrieval {
         };
         let chosen = assembly.chosen.iter();
         let chosen = chosen.filter_map(|index| distinct.get(*index as usize));
-        let chosen = chosen.map(|chunk| Found::clone(chunk)).collect();
+        let chosen = chosen.map(|chunk| FoundChunk::clone(chunk)).collect();
         Ok(Some((chosen, assembly.joint)))
     }
 
@@ -243,7 +243,7 @@ fn bounded(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn passage(chunk: &Found, budget: &Budget) -> Passage {
+fn passage(chunk: &FoundChunk, budget: &DocumentBudget) -> Passage {
     // The number that it is given later is no longer than this one, and a rule may stand before it.
     let shown = format!("---\n\n{}", numbered(MAX_RESULTS, chunk));
     Passage {

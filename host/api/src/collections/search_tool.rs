@@ -9,16 +9,18 @@ use std::time::Instant;
 use mortise_http::Problem;
 use mortise_retrieval::limits::MAX_RESULTS;
 use mortise_service::{
-    BoxFuture, Call, Granted, PluginError, Principal, RequestId, RunTool, RunnableTool, ToolAnswer,
-    ToolCaller, account_of,
+    ApiCall, Granted, PluginError, PluginFuture, Principal, RequestId, RunTool, RunnableTool,
+    ToolAnswer, ToolCaller, account_of,
 };
 use mortise_store::Page;
 use serde_json::{Value, json};
 
-use super::find::{Found, Search, check_text, nearest_of_all, questions, ranking, reorder};
-use super::passages::{Budget, add_distinct, numbered, same};
-use super::ranking::Rules;
-use super::retriever::{Asker, Retrieval};
+use super::find::{
+    ChunkSearch, FoundChunk, check_text, nearest_of_all, questions, ranking, reorder,
+};
+use super::passages::{DocumentBudget, add_distinct, numbered, same};
+use super::ranking::RankingRules;
+use super::retriever::{Retrieval, RetrieverCaller};
 use super::stored::{Collection, collections, named};
 use crate::problem::problem_of;
 use crate::state::ApiState;
@@ -48,28 +50,28 @@ pub(crate) struct Searched {
     /// Text that was searched for.
     pub(crate) query: String,
     /// Passages with their numbers, best first.
-    pub(crate) hits: Vec<(usize, Found)>,
+    pub(crate) hits: Vec<(usize, FoundChunk)>,
 }
 
 /// `file_search` for one answer.
 pub(crate) struct FileSearch {
     state: Arc<ApiState>,
     stores: Vec<Collection>,
-    rules: Rules,
+    rules: RankingRules,
     seen: Mutex<Seen>,
 }
 
 /// Passages that the model has seen, and the searches that found them.
 #[derive(Default)]
 struct Seen {
-    used: Vec<Found>,
-    budget: Option<Budget>,
+    used: Vec<FoundChunk>,
+    budget: Option<DocumentBudget>,
     calls: HashMap<String, Searched>,
 }
 
 impl FileSearch {
     /// Searches in `stores`.
-    pub(crate) fn new(state: Arc<ApiState>, stores: Vec<Collection>, rules: Rules) -> Self {
+    pub(crate) fn new(state: Arc<ApiState>, stores: Vec<Collection>, rules: RankingRules) -> Self {
         Self {
             state,
             stores,
@@ -102,7 +104,7 @@ impl FileSearch {
     }
 
     /// The passage of a number.
-    pub(crate) fn passage(&self, number: usize) -> Option<Found> {
+    pub(crate) fn passage(&self, number: usize) -> Option<FoundChunk> {
         let at = number.checked_sub(1)?;
         self.lock().used.get(at).cloned()
     }
@@ -129,17 +131,19 @@ impl FileSearch {
         let found = find(&self.state, of, caller, asker, &query).await;
         let found = found.map_err(said)?;
         let budget = self.lock().budget.clone();
-        let budget = budget.unwrap_or_else(|| Budget::of_searches(&self.state, &caller.model));
+        let budget =
+            budget.unwrap_or_else(|| DocumentBudget::of_searches(&self.state, &caller.model));
         let of = (&*self.stores, self.rules.most);
         let found = chosen(&self.state, of, asker, &query, found, &budget).await;
         let found = found.map_err(said)?;
         let mut seen = self.lock();
         let before = seen.used.len();
         let budget = seen.budget.take();
-        let mut budget = budget.unwrap_or_else(|| Budget::of_searches(&self.state, &caller.model));
+        let mut budget =
+            budget.unwrap_or_else(|| DocumentBudget::of_searches(&self.state, &caller.model));
         add_distinct(&mut seen.used, found.clone(), &mut budget);
         seen.budget = Some(budget);
-        let mut hits: Vec<(usize, Found)> = Vec::new();
+        let mut hits: Vec<(usize, FoundChunk)> = Vec::new();
         for chunk in found {
             let at = seen.used.iter().position(|used| same(used, &chunk));
             if let Some(at) = at.filter(|at| hits.iter().all(|(number, _)| *number != at + 1)) {
@@ -155,7 +159,7 @@ impl FileSearch {
 }
 
 /// Text of passages for the model. It has read the passages with numbers of at most `before`.
-fn text_of(hits: &[(usize, Found)], before: usize) -> String {
+fn text_of(hits: &[(usize, FoundChunk)], before: usize) -> String {
     if hits.is_empty() {
         return "Nothing was found.".to_owned();
     }
@@ -181,7 +185,7 @@ impl RunTool for FileSearch {
         caller: &'a ToolCaller,
         _name: &'a str,
         arguments: &'a str,
-    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
+    ) -> PluginFuture<'a, Result<ToolAnswer, PluginError>> {
         Box::pin(async move { Ok(answer(self.run(request, caller, arguments).await)) })
     }
 }
@@ -208,13 +212,13 @@ impl SearchTool {
         let arguments = arguments_of(arguments)?;
         let query = argument(&arguments, "query")?;
         let stores = [meant(&state, caller, arguments["collection"].as_str()).await?];
-        let rules = Rules::usual(SEARCH_RESULTS);
+        let rules = RankingRules::usual(SEARCH_RESULTS);
         let said = |problem: Problem| problem.text().to_owned();
         let asker = asker(request, caller);
         let found = find(&state, (&stores, &rules), caller, asker, &query).await;
         let found = found.map_err(said)?;
         let mut used = Vec::new();
-        let mut budget = Budget::of_searches(&state, &caller.model);
+        let mut budget = DocumentBudget::of_searches(&state, &caller.model);
         let of = (&stores[..], rules.most);
         let found = chosen(&state, of, asker, &query, found, &budget).await;
         let found = found.map_err(said)?;
@@ -256,7 +260,7 @@ impl RunTool for SearchTool {
         caller: &'a ToolCaller,
         _name: &'a str,
         arguments: &'a str,
-    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
+    ) -> PluginFuture<'a, Result<ToolAnswer, PluginError>> {
         Box::pin(async move { Ok(answer(self.run(request, caller, arguments).await)) })
     }
 }
@@ -326,8 +330,8 @@ fn principal(caller: &ToolCaller) -> Principal {
 }
 
 /// The caller for a retriever.
-fn asker<'a>(request: &'a RequestId, caller: &'a ToolCaller) -> Asker<'a> {
-    Asker {
+fn asker<'a>(request: &'a RequestId, caller: &'a ToolCaller) -> RetrieverCaller<'a> {
+    RetrieverCaller {
         request,
         subject: &caller.subject,
         tenant: caller.tenant.as_deref(),
@@ -337,11 +341,11 @@ fn asker<'a>(request: &'a RequestId, caller: &'a ToolCaller) -> Asker<'a> {
 /// Chunks of all of the collections that a search finds, best first.
 async fn find(
     state: &ApiState,
-    (stores, rules): (&[Collection], &Rules),
+    (stores, rules): (&[Collection], &RankingRules),
     caller: &ToolCaller,
-    asker: Asker<'_>,
+    asker: RetrieverCaller<'_>,
     query: &str,
-) -> Result<Vec<Found>, Problem> {
+) -> Result<Vec<FoundChunk>, Problem> {
     let mut vectors: HashMap<(&str, bool, String), Vec<f32>> = HashMap::new();
     let mut all = Vec::new();
     for store in stores {
@@ -359,7 +363,7 @@ async fn find(
         vectors.extend(new.iter().map(key).zip(made));
         let of = queries.iter().map(|text| vectors.get(&key(text)).cloned());
         let of = of.map(Option::unwrap_or_default).collect();
-        let search = Search {
+        let search = ChunkSearch {
             queries,
             ..rules.search(query.to_owned())
         };
@@ -383,11 +387,11 @@ async fn find(
 async fn chosen(
     state: &ApiState,
     (stores, most): (&[Collection], usize),
-    asker: Asker<'_>,
+    asker: RetrieverCaller<'_>,
     query: &str,
-    found: Vec<Found>,
-    budget: &Budget,
-) -> Result<Vec<Found>, Problem> {
+    found: Vec<FoundChunk>,
+    budget: &DocumentBudget,
+) -> Result<Vec<FoundChunk>, Problem> {
     let [store] = stores else {
         return Ok(found);
     };
@@ -414,8 +418,8 @@ async fn vectors_of(
 }
 
 /// A call for a caller that was admitted before.
-fn call(caller: &ToolCaller) -> Call {
-    Call {
+fn call(caller: &ToolCaller) -> ApiCall {
+    ApiCall {
         request_id: Arc::from(uuid::Uuid::new_v4().simple().to_string()),
         route: ROUTE,
         method: "POST",

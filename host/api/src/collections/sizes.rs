@@ -54,14 +54,14 @@ impl Sizes {
 mod tests {
     use std::sync::Arc;
 
-    use mortise_store::Kind;
+    use mortise_store::RecordKind;
 
     use super::*;
 
     #[test]
     fn what_may_be_too_much_is_counted_anew() {
         let (sizes, owner) = (Sizes::default(), Arc::from("tenant a"));
-        let key = |id: &str| Key::new(&owner, Kind::VectorStoreFile, id);
+        let key = |id: &str| Key::new(&owner, RecordKind::VectorStoreFile, id);
         assert!(!sizes.takes(&key("a"), 1, false));
         let most = MAX_COLLECTION_CHUNKS as u64;
         sizes.know(key("a"), most - 10);

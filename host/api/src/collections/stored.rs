@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use mortise_http::Problem;
 use mortise_retrieval::{Attributes, Chunking, Document, attributes_of};
-use mortise_search::State;
+use mortise_search::IndexState;
 use mortise_service::Principal;
-use mortise_store::{Change, Filter, Key, Kind, Listing, Page, Record, StoreError};
+use mortise_store::{Change, Key, Page, Record, RecordFilter, RecordKind, RecordPage, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -197,14 +197,14 @@ struct Inner {
 
 /// A document of a collection.
 #[derive(Debug, Clone)]
-pub(crate) struct Member {
+pub(crate) struct StoredDocument {
     pub(crate) key: Key,
     pub(crate) created: i64,
     pub(crate) object: Value,
     inner: Inner,
 }
 
-impl Member {
+impl StoredDocument {
     /// A document that is not ingested yet.
     pub(crate) fn new(
         collection: &Collection,
@@ -332,7 +332,7 @@ impl Member {
     pub(crate) fn space(&self) -> Key {
         let id = self.key.id.split_once('/');
         let id = id.map_or("", |(space, _)| space);
-        Key::new(&self.key.owner, Kind::VectorStore, id)
+        Key::new(&self.key.owner, RecordKind::VectorStore, id)
     }
 
     /// Caller for whom the document is ingested.
@@ -372,12 +372,12 @@ impl Member {
 }
 
 /// The document of a record and its state, for the index.
-pub(super) fn document_of(record: &Record) -> Option<(Document, State)> {
-    let member = Member::of(record)?;
+pub(super) fn document_of(record: &Record) -> Option<(Document, IndexState)> {
+    let member = StoredDocument::of(record)?;
     let state = match member.status() {
-        "completed" => State::Complete,
-        "in_progress" => State::UnderWay,
-        _ => State::Failed,
+        "completed" => IndexState::Complete,
+        "in_progress" => IndexState::UnderWay,
+        _ => IndexState::Failed,
     };
     Some((member.document(), state))
 }
@@ -433,7 +433,7 @@ pub(crate) async fn collection(
     id: &str,
     param: &str,
 ) -> Result<Collection, Problem> {
-    let key = Key::new(owner, Kind::VectorStore, id);
+    let key = Key::new(owner, RecordKind::VectorStore, id);
     let record = found(state, key, "vector store", param).await?;
     Collection::of(&record).ok_or_else(unreadable)
 }
@@ -471,17 +471,17 @@ pub(crate) async fn collections(
     owner: &Arc<str>,
     page: Page,
     admits: impl Fn(&Collection) -> bool + Send + Sync + 'static,
-) -> Result<Listing<Collection>, Problem> {
+) -> Result<RecordPage<Collection>, Problem> {
     let after = page.after.clone();
-    let filter: Filter = Box::new(move |record| {
+    let filter: RecordFilter = Box::new(move |record| {
         Collection::of(record).is_some_and(|collection| admits(&collection))
     });
     let listing = state
         .store
-        .list(owner, Kind::VectorStore, page, Some(filter))
+        .list(owner, RecordKind::VectorStore, page, Some(filter))
         .await;
     let listing = listing.map_err(|error| after_absent("vector store", error, after.as_deref()))?;
-    Ok(Listing {
+    Ok(RecordPage {
         entries: listing.entries.iter().filter_map(Collection::of).collect(),
         more: listing.more,
     })
@@ -492,11 +492,11 @@ pub(crate) async fn member(
     state: &ApiState,
     collection: &Key,
     file: &str,
-) -> Result<Member, Problem> {
+) -> Result<StoredDocument, Problem> {
     let key = member_key(collection, file);
     let record = state.store.get(key).await.map_err(store_problem)?;
     let absent = || absent("file in the vector store", file, "file_id");
-    Member::of(&record.ok_or_else(absent)?).ok_or_else(unreadable)
+    StoredDocument::of(&record.ok_or_else(absent)?).ok_or_else(unreadable)
 }
 
 /// Some documents of a collection, behind the one of the id `after`.
@@ -506,7 +506,7 @@ pub(crate) async fn members(
     after: Option<String>,
     limit: usize,
     ascending: bool,
-) -> Result<Listing<Member>, Problem> {
+) -> Result<RecordPage<StoredDocument>, Problem> {
     let prefix = format!("{}/", collection.id);
     let behind = after.as_ref().map(|file| format!("{prefix}{file}"));
     let page = Page {
@@ -514,33 +514,40 @@ pub(crate) async fn members(
         limit,
         ascending,
     };
-    let filter: Filter = Box::new(move |record| record.key.id.starts_with(&prefix));
+    let filter: RecordFilter = Box::new(move |record| record.key.id.starts_with(&prefix));
     let owner = &collection.owner;
     let listing = state
         .store
-        .list(owner, Kind::VectorStoreFile, page, Some(filter))
+        .list(owner, RecordKind::VectorStoreFile, page, Some(filter))
         .await;
     let listing = listing.map_err(|error| after_absent("file", error, after.as_deref()))?;
-    Ok(Listing {
-        entries: listing.entries.iter().filter_map(Member::of).collect(),
+    Ok(RecordPage {
+        entries: listing
+            .entries
+            .iter()
+            .filter_map(StoredDocument::of)
+            .collect(),
         more: listing.more,
     })
 }
 
 /// Keys of some documents that are under a key.
-pub(super) async fn keys(state: &ApiState, space: &Key) -> Result<Listing<Key>, StoreError> {
+pub(super) async fn keys(state: &ApiState, space: &Key) -> Result<RecordPage<Key>, StoreError> {
     let prefix = format!("{}/", space.id);
     let page = Page {
         after: None,
         limit: REMOVED_TOGETHER,
         ascending: false,
     };
-    let filter: Filter = Box::new(move |record| record.key.id.starts_with(&prefix));
-    let some = state
-        .store
-        .list(&space.owner, Kind::VectorStoreFile, page, Some(filter));
+    let filter: RecordFilter = Box::new(move |record| record.key.id.starts_with(&prefix));
+    let some = state.store.list(
+        &space.owner,
+        RecordKind::VectorStoreFile,
+        page,
+        Some(filter),
+    );
     let some = some.await?;
-    Ok(Listing {
+    Ok(RecordPage {
         entries: some.entries.into_iter().map(|record| record.key).collect(),
         more: some.more,
     })
@@ -561,7 +568,7 @@ pub(crate) async fn count(
         };
         let some = state
             .store
-            .list(owner, Kind::VectorStoreFile, page, None)
+            .list(owner, RecordKind::VectorStoreFile, page, None)
             .await;
         let some = some.map_err(store_problem)?;
         all += some.entries.len();

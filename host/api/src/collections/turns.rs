@@ -44,7 +44,7 @@ impl Pauses {
 }
 
 /// A place among the documents that are worked on, of their owner and of all.
-pub(super) struct Turn<'a> {
+pub(super) struct IngestTurn<'a> {
     _of_owner: OwnedSemaphorePermit,
     _of_all: SemaphorePermit<'a>,
 }
@@ -55,13 +55,13 @@ impl Collections {
         &self,
         owner: &Arc<str>,
         small: bool,
-    ) -> Result<Turn<'_>, AcquireError> {
+    ) -> Result<IngestTurn<'_>, AcquireError> {
         let shares = match small {
             true => 1,
             false => SMALL_INGESTS,
         };
         let turn = self.turns.of(owner);
-        Ok(Turn {
+        Ok(IngestTurn {
             _of_owner: turn.acquire_many_owned(shares).await?,
             _of_all: self.slots.acquire_many(shares).await?,
         })
@@ -70,9 +70,9 @@ impl Collections {
 
 /// All owners who have documents that wait.
 #[derive(Default)]
-pub(super) struct Turns(Mutex<HashMap<Arc<str>, Weak<Semaphore>>>);
+pub(super) struct IngestTurns(Mutex<HashMap<Arc<str>, Weak<Semaphore>>>);
 
-impl Turns {
+impl IngestTurns {
     /// The shares of an owner's turn, known for as long as somebody holds one.
     fn of(&self, owner: &Arc<str>) -> Arc<Semaphore> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_owner_has_one_turn_and_is_forgotten_behind_the_last() {
-        let turns = Turns::default();
+        let turns = IngestTurns::default();
         let (one, other) = (Arc::from("a"), Arc::from("b"));
         let (first, second) = (turns.of(&one), turns.of(&one));
         let held = first.try_acquire_many(SMALL_INGESTS);

@@ -1,13 +1,13 @@
 //! The operation of the echo.
 
-use mortise_http::contract::{CALLER, Contract, Operation};
+use mortise_http::contract::{CALLER, DialectContract, Operation};
 
 use super::ECHO;
 use crate::openai_error::{ERROR, SHAPE};
 
 /// The contract of the operation.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Debug",
         about: "An echo for test suites of WebSockets.",
         shapes: &[SHAPE],

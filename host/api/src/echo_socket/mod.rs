@@ -14,7 +14,7 @@ use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Dialect, Occupied, Problem, ProblemShape};
 use tokio::sync::watch;
 
-use crate::socket::{Handshake, receive, shake_hands};
+use crate::socket::{SocketHandshake, receive, shake_hands};
 use crate::state::ApiState;
 
 const ECHO: &str = "/debug/websocket-echo";
@@ -43,7 +43,7 @@ async fn echo(
     let most = state.http.body.bytes;
     // A message is in memory twice while it is written.
     let bytes = most.saturating_mul(2);
-    let Handshake {
+    let SocketHandshake {
         socket,
         parts,
         memory,

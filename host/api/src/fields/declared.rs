@@ -4,26 +4,26 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::names::look;
-use super::path::{FieldPath, Segment};
-use super::probe::{Found, Kind, Offer};
+use super::path::{FieldPath, PathSegment};
+use super::probe::{Offer, ProbeResult, ValueKind};
 use crate::unsupported::Unsupported;
 
 /// Objects in objects, from which on a schema says nothing more: a type may hold itself.
 const DEEPEST: usize = 6;
 
 /// Tells whether a field need not be understood.
-type Tolerated = fn(&[Segment]) -> bool;
+type Tolerated = fn(&[PathSegment]) -> bool;
 
 /// Groups of fields of one route.
 #[derive(Debug, Clone)]
-pub(crate) struct Fields {
+pub(crate) struct RouteFields {
     mode: Unsupported,
     tolerated: Tolerated,
     properties: Map<String, Value>,
     required: Vec<String>,
 }
 
-impl Fields {
+impl RouteFields {
     /// No fields yet. Fields that no type reads are refused, or left out, as `mode` has it.
     pub(crate) fn new(mode: Unsupported) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Fields {
             tolerated: self.tolerated,
         };
         let root = FieldPath::default();
-        let Kind::Fields(names) = look::<T>(&root, Offer::Nothing).kind else {
+        let ValueKind::Fields(names) = look::<T>(&root, Offer::Nothing).kind else {
             return self;
         };
         for name in names {
@@ -108,7 +108,7 @@ impl Fields {
 
 /// Makes the schemas of one type.
 struct Schema {
-    look: fn(&FieldPath, Offer) -> Found,
+    look: fn(&FieldPath, Offer) -> ProbeResult,
     mode: Unsupported,
     tolerated: Tolerated,
 }
@@ -118,7 +118,7 @@ impl Schema {
     fn field(&self, path: &FieldPath, depth: usize) -> (Value, bool) {
         let found = (self.look)(path, Offer::Nothing);
         let schema = match found.kind {
-            Kind::Any(_) => self.any(path, depth),
+            ValueKind::Any(_) => self.any(path, depth),
             kind => self.of_kind(kind, path, depth),
         };
         match found.optional {
@@ -127,28 +127,28 @@ impl Schema {
         }
     }
 
-    fn of_kind(&self, kind: Kind, path: &FieldPath, depth: usize) -> Value {
+    fn of_kind(&self, kind: ValueKind, path: &FieldPath, depth: usize) -> Value {
         match kind {
-            Kind::None | Kind::Any(_) => json!({}),
-            Kind::Boolean => json!({"type": "boolean"}),
-            Kind::Natural(u64::MAX) => json!({"type": "integer", "minimum": 0}),
-            Kind::Natural(most) => json!({"type": "integer", "minimum": 0, "maximum": most}),
-            Kind::Integer => {
+            ValueKind::None | ValueKind::Any(_) => json!({}),
+            ValueKind::Boolean => json!({"type": "boolean"}),
+            ValueKind::Natural(u64::MAX) => json!({"type": "integer", "minimum": 0}),
+            ValueKind::Natural(most) => json!({"type": "integer", "minimum": 0, "maximum": most}),
+            ValueKind::Integer => {
                 json!({"type": "integer", "minimum": i64::MIN, "maximum": i64::MAX})
             }
-            Kind::Number => json!({"type": "number"}),
-            Kind::Text => json!({"type": "string"}),
-            Kind::Words(words) => json!({"type": "string", "enum": words}),
-            Kind::List => {
+            ValueKind::Number => json!({"type": "number"}),
+            ValueKind::Text => json!({"type": "string"}),
+            ValueKind::Words(words) => json!({"type": "string", "enum": words}),
+            ValueKind::List => {
                 let (items, _) = self.field(&path.index(0), depth);
                 json!({"type": "array", "items": items})
             }
-            Kind::Map => {
+            ValueKind::Map => {
                 let (values, _) = self.field(&path.key("*"), depth);
                 json!({"type": "object", "additionalProperties": values})
             }
-            Kind::Fields(_) if depth >= DEEPEST => json!({"type": "object"}),
-            Kind::Fields(names) => self.object(names, path, depth),
+            ValueKind::Fields(_) if depth >= DEEPEST => json!({"type": "object"}),
+            ValueKind::Fields(names) => self.object(names, path, depth),
         }
     }
 
@@ -175,8 +175,8 @@ impl Schema {
     /// The schema where values of several kinds are taken.
     fn any(&self, path: &FieldPath, depth: usize) -> Value {
         let takes = |offer| match (self.look)(path, offer).kind {
-            Kind::Any(taken) => taken,
-            kind => matches!(kind, Kind::Fields(_)),
+            ValueKind::Any(taken) => taken,
+            kind => matches!(kind, ValueKind::Fields(_)),
         };
         let all = [
             Offer::Boolean,
@@ -187,22 +187,24 @@ impl Schema {
             Offer::List,
             Offer::Object,
         ];
-        if all.into_iter().all(takes) && (self.look)(path, Offer::Object).kind == Kind::Any(true) {
+        if all.into_iter().all(takes)
+            && (self.look)(path, Offer::Object).kind == ValueKind::Any(true)
+        {
             return json!({});
         }
         let mut kinds = Vec::new();
         for offer in all.into_iter().filter(|offer| takes(*offer)) {
             let kind = match offer {
                 Offer::Nothing => continue,
-                Offer::Boolean => Kind::Boolean,
-                Offer::Natural => Kind::Natural(u64::MAX),
-                Offer::Integer => Kind::Integer,
-                Offer::Number => Kind::Number,
-                Offer::Text => Kind::Text,
-                Offer::List => Kind::List,
+                Offer::Boolean => ValueKind::Boolean,
+                Offer::Natural => ValueKind::Natural(u64::MAX),
+                Offer::Integer => ValueKind::Integer,
+                Offer::Number => ValueKind::Number,
+                Offer::Text => ValueKind::Text,
+                Offer::List => ValueKind::List,
                 Offer::Object => match (self.look)(path, Offer::Object).kind {
-                    Kind::Fields(names) => Kind::Fields(names),
-                    _ => Kind::Map,
+                    ValueKind::Fields(names) => ValueKind::Fields(names),
+                    _ => ValueKind::Map,
                 },
             };
             kinds.push(self.of_kind(kind, path, depth));
@@ -232,13 +234,13 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::fields::{Texts, WordOr, words};
+    use crate::fields::{TextOrTexts, WordOr, words};
 
     #[derive(Deserialize)]
     #[allow(dead_code, reason = "only the types are looked at")]
     struct Group {
         model: String,
-        stop: Option<Texts>,
+        stop: Option<TextOrTexts>,
         choice: Option<WordOr<Named>>,
         effort: Option<Effort>,
         any: Option<Value>,
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_type_tells_what_it_reads() {
-        let schema = Fields::new(Unsupported::Refuse)
+        let schema = RouteFields::new(Unsupported::Refuse)
             .with::<Group>()
             .refusing(&[("audio", "no sound here")])
             .schema();
@@ -286,7 +288,9 @@ mod tests {
 
     #[test]
     fn fields_that_are_left_out_are_allowed() {
-        let schema = Fields::new(Unsupported::Ignore).with::<Group>().schema();
+        let schema = RouteFields::new(Unsupported::Ignore)
+            .with::<Group>()
+            .schema();
         assert!(schema["additionalProperties"].is_null());
     }
 }

@@ -20,12 +20,12 @@ use serde_json::{Map, Value};
 use self::names::names_at;
 use crate::unsupported::Unsupported;
 
-pub(crate) use self::declared::Fields;
-pub(crate) use self::path::{FieldPath, Segment};
+pub(crate) use self::declared::RouteFields;
+pub(crate) use self::path::{FieldPath, PathSegment};
 pub(crate) use self::reader::read;
 pub(crate) use self::refused::refused_fields;
 pub(crate) use self::unreadable::{missing, unreadable, wrong_type, wrong_value};
-pub(crate) use self::values::{Numbers, TextOr, Texts, TokenId, WordOr, words};
+pub(crate) use self::values::{NumberMembers, TextOr, TextOrTexts, TokenId, WordOr, words};
 
 /// The object of a request while it is read.
 pub(crate) struct FieldReader {
@@ -131,7 +131,7 @@ impl FieldReader {
     /// that need not be understood. Returns the fields that were left out of account, those among them.
     pub(crate) fn finish(
         mut self,
-        tolerated: impl Fn(&[Segment]) -> bool,
+        tolerated: impl Fn(&[PathSegment]) -> bool,
     ) -> Result<Vec<String>, Problem> {
         let unknown = std::mem::take(&mut self.unknown);
         for Unknown { path, names } in unknown {
@@ -165,7 +165,7 @@ impl FieldReader {
 
 fn unknown_field(path: &FieldPath, names: &[&str]) -> Problem {
     let hint = match (path.segments().last(), path.parent()) {
-        (Some(Segment::Key(name)), Some(parent)) => nearest(name, names.iter().copied())
+        (Some(PathSegment::Key(name)), Some(parent)) => nearest(name, names.iter().copied())
             .map(|candidate| format!("; did you mean `{}`?", parent.key(candidate))),
         _ => None,
     };

@@ -6,43 +6,43 @@ use std::cell::Cell;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 
 use super::path::FieldPath;
-use super::probe::{Found, Kind, Names, Offer};
+use super::probe::{Names, Offer, ProbeResult, ValueKind};
 use super::reader::walk;
-use super::refusal::Refusal;
+use super::refusal::FieldRefusal;
 
 /// Names of the fields that `T` reads in the object at `path`; none if it reads no such object.
 pub(crate) fn names_at<T: DeserializeOwned>(path: &FieldPath) -> Names {
     match look::<T>(path, Offer::Nothing).kind {
-        Kind::Fields(names) => names,
+        ValueKind::Fields(names) => names,
         _ => &[],
     }
 }
 
 /// Look at what `T` reads at a path, and whether it takes an offer there.
-pub(super) fn look<T: DeserializeOwned>(path: &FieldPath, offer: Offer) -> Found {
+pub(super) fn look<T: DeserializeOwned>(path: &FieldPath, offer: Offer) -> ProbeResult {
     MEMBERS.set(&[]);
     let (mut found, end) = walk::<T>(path.segments(), offer);
-    if let Some(Refusal::Words(words)) = end
-        && found.kind == Kind::Text
+    if let Some(FieldRefusal::Words(words)) = end
+        && found.kind == ValueKind::Text
     {
-        found.kind = Kind::Words(words);
+        found.kind = ValueKind::Words(words);
     }
-    if offer == Offer::Object && found.kind == Kind::Any(true) && !MEMBERS.get().is_empty() {
-        found.kind = Kind::Fields(MEMBERS.get());
+    if offer == Offer::Object && found.kind == ValueKind::Any(true) && !MEMBERS.get().is_empty() {
+        found.kind = ValueKind::Fields(MEMBERS.get());
     }
     found
 }
 
 thread_local! {
-    /// Members that the last object had which was read by [`Members`].
+    /// Members that the last object had which was read by [`ObjectMembers`].
     static MEMBERS: Cell<Names> = const { Cell::new(&[]) };
 }
 
 /// An object of which a visitor has been given the members: [`de::value::MapAccessDeserializer`], which forgets
 /// the names that the type of the object knows.
-pub(super) struct Members<A>(pub(super) A);
+pub(super) struct ObjectMembers<A>(pub(super) A);
 
-impl<'de, A: MapAccess<'de>> Deserializer<'de> for Members<A> {
+impl<'de, A: MapAccess<'de>> Deserializer<'de> for ObjectMembers<A> {
     type Error = A::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, A::Error> {

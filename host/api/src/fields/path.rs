@@ -6,31 +6,31 @@ use serde_json::Value;
 
 /// One step into a JSON value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Segment {
+pub(crate) enum PathSegment {
     Key(String),
     Index(usize),
 }
 
 /// Path of a field, such as `messages[2].content[0].text`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct FieldPath(Vec<Segment>);
+pub(crate) struct FieldPath(Vec<PathSegment>);
 
 impl FieldPath {
-    pub(crate) fn segments(&self) -> &[Segment] {
+    pub(crate) fn segments(&self) -> &[PathSegment] {
         &self.0
     }
 
     /// The path of a member of this object.
     pub(crate) fn key(&self, key: &str) -> Self {
-        self.with(Segment::Key(key.to_owned()))
+        self.with(PathSegment::Key(key.to_owned()))
     }
 
     /// The path of an item of this array.
     pub(crate) fn index(&self, index: usize) -> Self {
-        self.with(Segment::Index(index))
+        self.with(PathSegment::Index(index))
     }
 
-    fn with(&self, segment: Segment) -> Self {
+    fn with(&self, segment: PathSegment) -> Self {
         let mut segments = self.0.clone();
         segments.push(segment);
         Self(segments)
@@ -47,8 +47,8 @@ impl FieldPath {
         self.0
             .iter()
             .try_fold(value, |value, segment| match segment {
-                Segment::Key(key) => value.get(key),
-                Segment::Index(index) => value.get(index),
+                PathSegment::Key(key) => value.get(key),
+                PathSegment::Index(index) => value.get(index),
             })
     }
 }
@@ -60,8 +60,8 @@ impl From<&str> for FieldPath {
     }
 }
 
-impl FromIterator<Segment> for FieldPath {
-    fn from_iter<T: IntoIterator<Item = Segment>>(segments: T) -> Self {
+impl FromIterator<PathSegment> for FieldPath {
+    fn from_iter<T: IntoIterator<Item = PathSegment>>(segments: T) -> Self {
         Self(segments.into_iter().collect())
     }
 }
@@ -70,9 +70,9 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, segment) in self.0.iter().enumerate() {
             match segment {
-                Segment::Key(key) if at == 0 => formatter.write_str(key)?,
-                Segment::Key(key) => write!(formatter, ".{key}")?,
-                Segment::Index(index) => write!(formatter, "[{index}]")?,
+                PathSegment::Key(key) if at == 0 => formatter.write_str(key)?,
+                PathSegment::Key(key) => write!(formatter, ".{key}")?,
+                PathSegment::Index(index) => write!(formatter, "[{index}]")?,
             }
         }
         Ok(())

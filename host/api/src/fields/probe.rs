@@ -18,7 +18,7 @@ pub(super) enum Offer {
 
 /// Kind of value that a type asks for at a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// No value: the path does not exist.
     #[default]
     None,
@@ -41,8 +41,8 @@ pub(super) enum Kind {
 
 /// Result of a look at a path.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Found {
-    pub(super) kind: Kind,
+pub(super) struct ProbeResult {
+    pub(super) kind: ValueKind,
     /// The value may be null, or absent.
     pub(super) optional: bool,
 }

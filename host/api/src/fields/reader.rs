@@ -13,15 +13,15 @@ use serde::de::{
 };
 use serde_json::{Map, Number, Value};
 
-use super::path::{FieldPath, Segment};
-use super::probe::{Found, Kind, Names, Offer};
-use super::refusal::Refusal;
+use super::path::{FieldPath, PathSegment};
+use super::probe::{Names, Offer, ProbeResult, ValueKind};
+use super::refusal::FieldRefusal;
 
 /// Read a value as `T`. Also returns the paths of members that `T` does not read; or, where it cannot be read,
 /// the path at which that shows and the reason.
 pub(crate) fn read<T: DeserializeOwned>(
     value: &Value,
-) -> Result<(T, Vec<FieldPath>), (FieldPath, Refusal)> {
+) -> Result<(T, Vec<FieldPath>), (FieldPath, FieldRefusal)> {
     let notes = Notes::new(Offer::Nothing);
     let reader = Reader {
         from: From::Value(value),
@@ -36,9 +36,9 @@ pub(crate) fn read<T: DeserializeOwned>(
 /// Walk a path of `T` and offer it a value at the end. Returns what was found, and the reason for which the walk
 /// ended: it ends with one, but where its offer is taken.
 pub(super) fn walk<T: DeserializeOwned>(
-    path: &[Segment],
+    path: &[PathSegment],
     offer: Offer,
-) -> (Found, Option<Refusal>) {
+) -> (ProbeResult, Option<FieldRefusal>) {
     let notes = Notes::new(offer);
     let reader = Reader {
         from: From::Path(path),
@@ -53,7 +53,7 @@ pub(super) fn walk<T: DeserializeOwned>(
 enum From<'de> {
     Value(&'de Value),
     /// A value in which nothing exists but this path.
-    Path(&'de [Segment]),
+    Path(&'de [PathSegment]),
 }
 
 /// Notes of a read or a walk.
@@ -65,7 +65,7 @@ struct Notes<'de> {
     /// Path of the innermost value that could not be read.
     failed: RefCell<Option<FieldPath>>,
     offer: Offer,
-    found: Cell<Found>,
+    found: Cell<ProbeResult>,
 }
 
 #[derive(Clone, Copy)]
@@ -88,8 +88,8 @@ impl<'de> Notes<'de> {
     fn path(&self) -> FieldPath {
         let place = self.place.borrow();
         let segments = place.iter().map(|step| match step {
-            Step::Key(key) => Segment::Key((*key).to_owned()),
-            Step::Index(index) => Segment::Index(*index),
+            Step::Key(key) => PathSegment::Key((*key).to_owned()),
+            Step::Index(index) => PathSegment::Index(*index),
         });
         segments.collect()
     }
@@ -106,9 +106,9 @@ impl<'de> Notes<'de> {
         self.place.borrow_mut().pop();
     }
 
-    fn find(&self, kind: Kind) {
+    fn find(&self, kind: ValueKind) {
         let found = self.found.get();
-        self.found.set(Found { kind, ..found });
+        self.found.set(ProbeResult { kind, ..found });
     }
 }
 
@@ -120,39 +120,47 @@ struct Reader<'r, 'de> {
 }
 
 impl<'r, 'de> Reader<'r, 'de> {
-    fn number<V: Visitor<'de>>(self, kind: Kind, visitor: V) -> Result<V::Value, Refusal> {
+    fn number<V: Visitor<'de>>(
+        self,
+        kind: ValueKind,
+        visitor: V,
+    ) -> Result<V::Value, FieldRefusal> {
         match self.from {
             From::Value(Value::Number(number)) => give_number(number, visitor),
             _ => Err(self.other(kind, &visitor)),
         }
     }
 
-    fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         match self.from {
             From::Value(Value::String(text)) => visitor.visit_str(text),
             From::Path([]) => {
-                self.notes.find(Kind::Text);
+                self.notes.find(ValueKind::Text);
                 // A type of words reads a text, and then says which it knows.
                 visitor.visit_str("\0")
             }
-            _ => Err(self.other(Kind::None, &visitor)),
+            _ => Err(self.other(ValueKind::None, &visitor)),
         }
     }
 
-    fn list<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn list<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         match self.from {
             From::Value(Value::Array(items)) => self.items(items, visitor),
-            From::Path([Segment::Index(_), rest @ ..]) => {
+            From::Path([PathSegment::Index(_), rest @ ..]) => {
                 visitor.visit_seq(&mut self.item_at(rest))
             }
-            _ => Err(self.other(Kind::List, &visitor)),
+            _ => Err(self.other(ValueKind::List, &visitor)),
         }
     }
 
-    fn object<V: Visitor<'de>>(self, kind: Kind, visitor: V) -> Result<V::Value, Refusal> {
+    fn object<V: Visitor<'de>>(
+        self,
+        kind: ValueKind,
+        visitor: V,
+    ) -> Result<V::Value, FieldRefusal> {
         match self.from {
             From::Value(Value::Object(object)) => visitor.visit_map(self.members(object)),
-            From::Path([Segment::Key(key), rest @ ..]) => {
+            From::Path([PathSegment::Key(key), rest @ ..]) => {
                 visitor.visit_map(self.member_at(key, rest))
             }
             _ => Err(self.other(kind, &visitor)),
@@ -160,19 +168,23 @@ impl<'r, 'de> Reader<'r, 'de> {
     }
 
     /// The refusal of a value of another type, or the end of a walk.
-    fn other<'v, V: Visitor<'v>>(self, kind: Kind, visitor: &V) -> Refusal {
+    fn other<'v, V: Visitor<'v>>(self, kind: ValueKind, visitor: &V) -> FieldRefusal {
         match self.from {
-            From::Value(value) => Refusal::invalid_type(unexpected(value), visitor),
+            From::Value(value) => FieldRefusal::invalid_type(unexpected(value), visitor),
             From::Path(path) => {
                 if path.is_empty() {
                     self.notes.find(kind);
                 }
-                Refusal::Other("the end of the path".to_owned())
+                FieldRefusal::Other("the end of the path".to_owned())
             }
         }
     }
 
-    fn items<V: Visitor<'de>>(self, items: &'de [Value], visitor: V) -> Result<V::Value, Refusal> {
+    fn items<V: Visitor<'de>>(
+        self,
+        items: &'de [Value],
+        visitor: V,
+    ) -> Result<V::Value, FieldRefusal> {
         let mut items = Items {
             notes: self.notes,
             rest: Rest::Values(items.iter()),
@@ -181,11 +193,11 @@ impl<'r, 'de> Reader<'r, 'de> {
         let read = visitor.visit_seq(&mut items)?;
         match items.left() {
             0 => Ok(read),
-            left => Err(Refusal::Other(format!("has {left} items too many"))),
+            left => Err(FieldRefusal::Other(format!("has {left} items too many"))),
         }
     }
 
-    fn item_at(self, rest: &'de [Segment]) -> Items<'r, 'de> {
+    fn item_at(self, rest: &'de [PathSegment]) -> Items<'r, 'de> {
         Items {
             notes: self.notes,
             rest: Rest::Path(Some(rest)),
@@ -201,7 +213,7 @@ impl<'r, 'de> Reader<'r, 'de> {
         }
     }
 
-    fn member_at(self, key: &'de str, rest: &'de [Segment]) -> Entries<'r, 'de> {
+    fn member_at(self, key: &'de str, rest: &'de [PathSegment]) -> Entries<'r, 'de> {
         Entries {
             notes: self.notes,
             rest: Left::Path(Some((key, rest))),
@@ -211,9 +223,9 @@ impl<'r, 'de> Reader<'r, 'de> {
 }
 
 impl<'de> Deserializer<'de> for Reader<'_, 'de> {
-    type Error = Refusal;
+    type Error = FieldRefusal;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         match self.from {
             From::Value(Value::Null) => visitor.visit_unit(),
             From::Value(Value::Bool(flag)) => visitor.visit_bool(*flag),
@@ -223,60 +235,64 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
             From::Value(Value::Object(object)) => visitor.visit_map(self.members(object)),
             From::Path([]) => {
                 let taken = self.offered(visitor);
-                let refused = matches!(taken, Err(Refusal::Type(_)));
-                self.notes.find(Kind::Any(!refused));
+                let refused = matches!(taken, Err(FieldRefusal::Type(_)));
+                self.notes.find(ValueKind::Any(!refused));
                 taken
             }
-            From::Path([Segment::Key(key), rest @ ..]) => {
+            From::Path([PathSegment::Key(key), rest @ ..]) => {
                 visitor.visit_map(self.member_at(key, rest))
             }
-            From::Path([Segment::Index(_), rest @ ..]) => {
+            From::Path([PathSegment::Index(_), rest @ ..]) => {
                 visitor.visit_seq(&mut self.item_at(rest))
             }
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         match self.from {
             From::Value(Value::Bool(flag)) => visitor.visit_bool(*flag),
-            _ => Err(self.other(Kind::Boolean, &visitor)),
+            _ => Err(self.other(ValueKind::Boolean, &visitor)),
         }
     }
 
-    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.number(Kind::Natural(u64::from(u32::MAX)), visitor)
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
+        self.number(ValueKind::Natural(u64::from(u32::MAX)), visitor)
     }
 
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.number(Kind::Natural(u64::MAX), visitor)
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
+        self.number(ValueKind::Natural(u64::MAX), visitor)
     }
 
-    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.number(Kind::Integer, visitor)
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
+        self.number(ValueKind::Integer, visitor)
     }
 
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.number(Kind::Number, visitor)
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
+        self.number(ValueKind::Number, visitor)
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         self.text(visitor)
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         self.text(visitor)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         self.list(visitor)
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, FieldRefusal> {
         self.list(visitor)
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.object(Kind::Map, visitor)
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
+        self.object(ValueKind::Map, visitor)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -284,14 +300,14 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         _name: &'static str,
         fields: Names,
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
-        self.object(Kind::Fields(fields), visitor)
+    ) -> Result<V::Value, FieldRefusal> {
+        self.object(ValueKind::Fields(fields), visitor)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         match self.from {
             From::Value(Value::Null) => return visitor.visit_none(),
-            From::Path([]) => self.notes.found.set(Found {
+            From::Path([]) => self.notes.found.set(ProbeResult {
                 optional: true,
                 ..self.notes.found.get()
             }),
@@ -304,11 +320,14 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, FieldRefusal> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(
+        self,
+        visitor: V,
+    ) -> Result<V::Value, FieldRefusal> {
         if let From::Value(_) = self.from {
             let path = self.notes.path();
             self.notes.unread.borrow_mut().push(path);
@@ -323,9 +342,9 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
 
 impl<'de> Reader<'_, 'de> {
     /// Offer a value to a visitor at the end of a walk.
-    fn offered<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn offered<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldRefusal> {
         match self.notes.offer {
-            Offer::Nothing => Err(Refusal::Type(String::new())),
+            Offer::Nothing => Err(FieldRefusal::Type(String::new())),
             Offer::Boolean => visitor.visit_bool(true),
             Offer::Natural => visitor.visit_u64(1),
             Offer::Integer => visitor.visit_i64(-1),
@@ -345,7 +364,10 @@ impl<'de> Reader<'_, 'de> {
     }
 }
 
-fn give_number<'de, V: Visitor<'de>>(number: &Number, visitor: V) -> Result<V::Value, Refusal> {
+fn give_number<'de, V: Visitor<'de>>(
+    number: &Number,
+    visitor: V,
+) -> Result<V::Value, FieldRefusal> {
     match (number.as_u64(), number.as_i64(), number.as_f64()) {
         (Some(natural), ..) => visitor.visit_u64(natural),
         (None, Some(integer), _) => visitor.visit_i64(integer),
@@ -375,7 +397,7 @@ struct Items<'r, 'de> {
 enum Rest<'de> {
     Values(std::slice::Iter<'de, Value>),
     /// The item that a walk goes through, if it does.
-    Path(Option<&'de [Segment]>),
+    Path(Option<&'de [PathSegment]>),
 }
 
 impl Items<'_, '_> {
@@ -388,12 +410,12 @@ impl Items<'_, '_> {
 }
 
 impl<'de> SeqAccess<'de> for Items<'_, 'de> {
-    type Error = Refusal;
+    type Error = FieldRefusal;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, Refusal> {
+    ) -> Result<Option<T::Value>, FieldRefusal> {
         let from = match &mut self.rest {
             Rest::Values(values) => values.next().map(From::Value),
             Rest::Path(path) => path.take().map(From::Path),
@@ -423,16 +445,16 @@ struct Entries<'r, 'de> {
 enum Left<'de> {
     Values(serde_json::map::Iter<'de>),
     /// The member that a walk goes through, if it does.
-    Path(Option<(&'de str, &'de [Segment])>),
+    Path(Option<(&'de str, &'de [PathSegment])>),
 }
 
 impl<'de> MapAccess<'de> for Entries<'_, 'de> {
-    type Error = Refusal;
+    type Error = FieldRefusal;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Refusal> {
+    ) -> Result<Option<K::Value>, FieldRefusal> {
         self.value = match &mut self.rest {
             Left::Values(members) => members
                 .next()
@@ -446,9 +468,12 @@ impl<'de> MapAccess<'de> for Entries<'_, 'de> {
             .map(Some)
     }
 
-    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Refusal> {
+    fn next_value_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<T::Value, FieldRefusal> {
         let Some((key, from)) = self.value.take() else {
-            return Err(Refusal::Other("has a value without a name".to_owned()));
+            return Err(FieldRefusal::Other("has a value without a name".to_owned()));
         };
         self.notes.enter(Step::Key(key));
         let notes = self.notes;

@@ -8,7 +8,7 @@ use super::probe::Names;
 
 /// Reason for which a value could not be read, as the type that reads it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum FieldRefusal {
     /// The value is of another type than this.
     Type(String),
     /// The value is of the type, and not this.
@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     Other(String),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FieldRefusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Type(expected) | Self::Value(expected) => {
@@ -34,9 +34,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for FieldRefusal {}
 
-impl Error for Refusal {
+impl Error for FieldRefusal {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::Other(message.to_string())
     }

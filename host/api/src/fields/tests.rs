@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::path::{FieldPath, Segment};
+use super::path::{FieldPath, PathSegment};
 use super::reader::read;
-use super::{TextOr, Texts, TokenId, WordOr, words};
+use super::{TextOr, TextOrTexts, TokenId, WordOr, words};
 
 words! {
     /// Words.
@@ -24,7 +24,7 @@ struct Request {
     f: Option<Map<String, Value>>,
     g: Option<(String, f64)>,
     h: Option<Value>,
-    i: Option<Texts>,
+    i: Option<TextOrTexts>,
     j: Option<i64>,
     k: Option<bool>,
     l: Option<Vec<TokenId>>,
@@ -69,11 +69,11 @@ fn by_libraries(value: &Value) -> Result<(Request, Vec<FieldPath>), FieldPath> {
             step = match step {
                 Step::Root => break,
                 Step::Seq { parent, index } => {
-                    segments.push(Segment::Index(*index));
+                    segments.push(PathSegment::Index(*index));
                     parent
                 }
                 Step::Map { parent, key } => {
-                    segments.push(Segment::Key(key.clone()));
+                    segments.push(PathSegment::Key(key.clone()));
                     parent
                 }
                 Step::Some { parent }
@@ -89,8 +89,8 @@ fn by_libraries(value: &Value) -> Result<(Request, Vec<FieldPath>), FieldPath> {
         Err(error) => {
             use serde_path_to_error::Segment as Step;
             let path = error.path().iter().filter_map(|step| match step {
-                Step::Seq { index } => Some(Segment::Index(*index)),
-                Step::Map { key } => Some(Segment::Key(key.clone())),
+                Step::Seq { index } => Some(PathSegment::Index(*index)),
+                Step::Map { key } => Some(PathSegment::Key(key.clone())),
                 Step::Enum { .. } | Step::Unknown => None,
             });
             Err(path.collect())

@@ -3,38 +3,42 @@
 use mortise_http::{Problem, kind_of};
 use serde_json::Value;
 
-use super::path::{FieldPath, Segment};
-use super::refusal::Refusal;
+use super::path::{FieldPath, PathSegment};
+use super::refusal::FieldRefusal;
 
 /// The error for a field that could not be read as the type that it has in the request. `found` is
 /// the value at `path`.
-pub(crate) fn unreadable(path: &FieldPath, refusal: Refusal, found: Option<&Value>) -> Problem {
-    if let Refusal::Missing(name) = refusal {
+pub(crate) fn unreadable(
+    path: &FieldPath,
+    refusal: FieldRefusal,
+    found: Option<&Value>,
+) -> Problem {
+    if let FieldRefusal::Missing(name) = refusal {
         return missing(&path.key(name));
     }
-    let member = matches!(path.segments().last(), Some(Segment::Key(_)));
+    let member = matches!(path.segments().last(), Some(PathSegment::Key(_)));
     let null = found.is_none_or(Value::is_null);
     if member && null {
         return missing(path);
     }
     let found = found.unwrap_or(&Value::Null);
     match refusal {
-        Refusal::Missing(name) => missing(&path.key(name)),
-        Refusal::Words(words) => {
+        FieldRefusal::Missing(name) => missing(&path.key(name)),
+        FieldRefusal::Words(words) => {
             wrong_value(path, &format!("one of `{}`", words.join("`, `")), found)
         }
-        Refusal::Type(expected) | Refusal::Value(expected)
+        FieldRefusal::Type(expected) | FieldRefusal::Value(expected)
             if found.is_number() && number_of(&expected).is_some() =>
         {
             let range = number_of(&expected).map_or("a number", |(_, range)| range);
             wrong_value(path, range, found)
         }
-        Refusal::Value(expected) => wrong_value(path, &expected, found),
-        Refusal::Type(expected) => {
+        FieldRefusal::Value(expected) => wrong_value(path, &expected, found),
+        FieldRefusal::Type(expected) => {
             let kind = number_of(&expected).map_or_else(|| type_of(&expected), |(kind, _)| kind);
             wrong_type(path, kind, found)
         }
-        Refusal::Other(message) => {
+        FieldRefusal::Other(message) => {
             Problem::invalid(path.to_string(), format!("`{path}` {message}"))
         }
     }

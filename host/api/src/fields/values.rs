@@ -4,29 +4,29 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 
-use super::names::Members;
+use super::names::ObjectMembers;
 
 /// A string or an array of strings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Texts(pub(crate) Vec<String>);
+pub(crate) struct TextOrTexts(pub(crate) Vec<String>);
 
-impl<'de> Deserialize<'de> for Texts {
+impl<'de> Deserialize<'de> for TextOrTexts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextsVisitor;
 
         impl<'de> Visitor<'de> for TextsVisitor {
-            type Value = Texts;
+            type Value = TextOrTexts;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a string or an array of strings")
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Texts, E> {
-                Ok(Texts(vec![text.to_owned()]))
+            fn visit_str<E>(self, text: &str) -> Result<TextOrTexts, E> {
+                Ok(TextOrTexts(vec![text.to_owned()]))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Texts, A::Error> {
-                Vec::deserialize(value::SeqAccessDeserializer::new(items)).map(Texts)
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<TextOrTexts, A::Error> {
+                Vec::deserialize(value::SeqAccessDeserializer::new(items)).map(TextOrTexts)
             }
         }
 
@@ -36,25 +36,25 @@ impl<'de> Deserialize<'de> for Texts {
 
 /// Members of an object whose values are numbers, in their order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Numbers(pub(crate) Vec<(String, f64)>);
+pub(crate) struct NumberMembers(pub(crate) Vec<(String, f64)>);
 
-impl<'de> Deserialize<'de> for Numbers {
+impl<'de> Deserialize<'de> for NumberMembers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NumbersVisitor;
 
         impl<'de> Visitor<'de> for NumbersVisitor {
-            type Value = Numbers;
+            type Value = NumberMembers;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Numbers, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NumberMembers, A::Error> {
                 let mut numbers = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     numbers.push(entry);
                 }
-                Ok(Numbers(numbers))
+                Ok(NumberMembers(numbers))
             }
         }
 
@@ -112,7 +112,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WordOr<T>, A::Error> {
-                T::deserialize(Members(map)).map(WordOr::Object)
+                T::deserialize(ObjectMembers(map)).map(WordOr::Object)
             }
         }
 

@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{CALLER, Contract, Operation, STORE};
+use mortise_http::contract::{CALLER, DialectContract, Operation, STORE};
 use serde_json::json;
 
 use super::{CONTENT, FILE, FILES, PURPOSES};
@@ -11,8 +11,8 @@ use crate::openai_error::{ERROR, SHAPE};
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Files",
         about: "Files that callers upload, and those that batches write.",
         shapes: &[SHAPE, SHAPES],

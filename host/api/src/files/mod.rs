@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mortise_http::contract::Routes;
 use mortise_http::{Api, Conventions, Dialect};
-use mortise_store::{Change, Kind};
+use mortise_store::{Change, RecordKind};
 
 use crate::contents::OUTPUT;
 use crate::openai_error::error_body;
@@ -52,7 +52,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
 
 /// Remove the files that were being uploaded when the server ended, or another that shares the store.
 pub async fn sweep(state: Arc<ApiState>) {
-    let open = match state.store.unfinished(Kind::File).await {
+    let open = match state.store.unfinished(RecordKind::File).await {
         Ok(open) => open,
         Err(error) => {
             tracing::error!(%error, "files that are not whole cannot be read");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::stream;
 use http::{HeaderValue, Request as HttpRequest, StatusCode, header};
 use mortise_http::{Context, Problem};
-use mortise_store::{Change, Filter, Key, Kind, Listing, Store, StoreError};
+use mortise_store::{Change, Key, RecordFilter, RecordKind, RecordPage, Store, StoreError};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use super::{CONTENT, FILE, FILES};
 use crate::contents::file;
 use crate::held::is_read;
 use crate::limits::MAX_FILES_LISTED;
-use crate::paging::{Query, list_body};
+use crate::paging::{QueryParameters, list_body};
 use crate::state::ApiState;
 use crate::stored::{after_absent, caller, store_problem, value_of};
 
@@ -32,22 +32,22 @@ pub(super) async fn list(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, FILES, "GET", &parts).await?;
-    let query = Query::of(&parts.uri, &["purpose", "after", "limit", "order"])?;
+    let query = QueryParameters::of(&parts.uri, &["purpose", "after", "limit", "order"])?;
     let page = query.page_within(false, MAX_FILES_LISTED, MAX_FILES_LISTED)?;
     let purpose = query.get("purpose").map(str::to_owned);
-    let filter: Filter = Box::new(move |record| {
+    let filter: RecordFilter = Box::new(move |record| {
         let wanted = |purpose: &String| value_of(record)["purpose"] == purpose.as_str();
         !record.open && purpose.as_ref().is_none_or(wanted)
     });
     let after = page.after.clone();
     let listing = state
         .store
-        .list(&caller.owner, Kind::File, page, Some(filter))
+        .list(&caller.owner, RecordKind::File, page, Some(filter))
         .await
         .map_err(|error| after_absent("file", error, after.as_deref()))?;
     let entries = listing.entries.iter().map(value_of).collect();
     let more = listing.more;
-    Ok(caller.answer(&list_body(Listing { entries, more })))
+    Ok(caller.answer(&list_body(RecordPage { entries, more })))
 }
 
 /// `GET /v1/files/{id}`

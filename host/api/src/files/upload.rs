@@ -6,17 +6,17 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::Request as HttpRequest;
-use mortise_http::{Context, FormLimits, Multipart, Owner, Part, Problem, reserve};
+use mortise_http::{Context, FormLimits, FormPart, Multipart, Owner, Problem, reserve};
 
 use super::{FILES, PURPOSES};
 use crate::call::call_of;
-use crate::contents::{Facts, Writing, key_of};
+use crate::contents::{FileFacts, Writing, key_of};
 use crate::files_expiry::Expiry;
 use crate::ids::now;
 use crate::limits::{MAX_FIELD_BYTES, MAX_FILE_NAME, MAX_UPLOAD_TIME, UPLOAD_MEMORY};
 use crate::problem::problem_of;
 use crate::state::ApiState;
-use crate::stored::{Caller, caller, store_problem};
+use crate::stored::{AccountCaller, caller, store_problem};
 
 /// Bytes of a form beside its file.
 const FORM_BYTES: u64 = 64 * 1024;
@@ -71,9 +71,9 @@ impl Form {
     async fn read(
         &mut self,
         state: &ApiState,
-        caller: &Caller,
+        caller: &AccountCaller,
         body: &mut Multipart,
-        part: Part,
+        part: FormPart,
     ) -> Result<(), Problem> {
         let field = match part.name.as_str() {
             "file" => return self.read_file(state, caller, body, part).await,
@@ -99,9 +99,9 @@ impl Form {
     async fn read_file(
         &mut self,
         state: &ApiState,
-        caller: &Caller,
+        caller: &AccountCaller,
         body: &mut Multipart,
-        part: Part,
+        part: FormPart,
     ) -> Result<(), Problem> {
         if self.file.is_some() {
             return Err(twice("file"));
@@ -149,7 +149,7 @@ impl Form {
         let expiry = Expiry::of_form(self.anchor.as_deref(), self.seconds.as_deref())?;
         let (writing, name) = self.file.ok_or_else(|| missing("file"))?;
         let created = now();
-        let facts = Facts {
+        let facts = FileFacts {
             name,
             purpose,
             bytes: 0,

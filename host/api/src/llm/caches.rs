@@ -15,7 +15,7 @@ use super::loading::object_of;
 use super::models::MIB;
 use super::shown::shown;
 use super::{CACHE_STATS, Llm};
-use crate::fields::{FieldReader, Fields, words};
+use crate::fields::{FieldReader, RouteFields, words};
 use crate::unsupported::Unsupported;
 
 /// Tokens of a block of the cache.
@@ -37,8 +37,8 @@ struct ClearFields {
 }
 
 /// The fields of a body, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<ClearFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<ClearFields>()
 }
 
 /// `GET /api/v1/llm/cache/stats`

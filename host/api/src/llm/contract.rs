@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{CALLER, Contract, MODEL as OF_MODEL, Operation};
+use mortise_http::contract::{CALLER, DialectContract, MODEL as OF_MODEL, Operation};
 use serde_json::json;
 
 use super::{
@@ -12,8 +12,8 @@ use super::{
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "LLM",
         about: "Text, embeddings, models and figures as ThemisDB's LLM API has them.",
         shapes: &[SHAPES],

@@ -16,8 +16,8 @@ use super::answer::milliseconds;
 use super::inference::sole;
 use super::{EMBED, Llm};
 use crate::embed::embed as make;
-use crate::fields::{FieldPath, FieldReader, Fields, missing};
-use crate::receive::{Received, receive};
+use crate::fields::{FieldPath, FieldReader, RouteFields, missing};
+use crate::receive::{ReceivedRequest, receive};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
@@ -29,8 +29,8 @@ struct EmbedFields {
 }
 
 /// The fields of a body, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<EmbedFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<EmbedFields>()
 }
 
 /// `POST /api/v1/llm/embed`
@@ -40,7 +40,7 @@ pub(super) async fn embed(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let began = Instant::now();
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,

@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 
 use super::answer::{Spoken, whole};
 use super::{INFERENCE, Llm};
-use crate::fields::{FieldPath, FieldReader, Fields, Texts, missing};
-use crate::receive::{Received, receive};
+use crate::fields::{FieldPath, FieldReader, RouteFields, TextOrTexts, missing};
+use crate::receive::{ReceivedRequest, receive};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stream::stream_response;
@@ -36,13 +36,13 @@ struct InferenceFields {
     temperature: Option<f64>,
     top_p: Option<f64>,
     top_k: Option<u32>,
-    stop_sequences: Option<Texts>,
+    stop_sequences: Option<TextOrTexts>,
     stream: Option<bool>,
 }
 
 /// The fields of a body, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<InferenceFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<InferenceFields>()
 }
 
 /// `POST /api/v1/llm/inference`
@@ -53,7 +53,7 @@ pub(super) async fn inference(
 ) -> Result<Response, Problem> {
     let began = Instant::now();
     let state = &llm.api;
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,

@@ -16,7 +16,7 @@ use super::Llm;
 use super::answer::milliseconds;
 use super::models::{MIB, state_name};
 use super::operator::operators_only;
-use crate::fields::{FieldPath, FieldReader, Fields};
+use crate::fields::{FieldPath, FieldReader, RouteFields};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
@@ -47,13 +47,13 @@ struct UnloadFields {
 }
 
 /// The fields of a load, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<LoadFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<LoadFields>()
 }
 
 /// The fields of an unload, for the contract.
-pub(super) fn unload_fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<UnloadFields>()
+pub(super) fn unload_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<UnloadFields>()
 }
 
 /// `POST /api/v1/llm/models/load`

@@ -20,8 +20,8 @@ use super::loading::{object_of, problem};
 use super::models::timestamp;
 use super::{LORA, LORAS, Llm};
 use crate::call::call_of;
-use crate::fields::{FieldReader, Fields};
-use crate::paging::Query;
+use crate::fields::{FieldReader, RouteFields};
+use crate::paging::QueryParameters;
 use crate::problem::problem_of;
 use crate::unsupported::Unsupported;
 
@@ -42,13 +42,13 @@ struct UnloadFields {
 }
 
 /// The fields of a load, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<LoadFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<LoadFields>()
 }
 
 /// The fields of an unload, for the contract.
-pub(super) fn unload_fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<UnloadFields>()
+pub(super) fn unload_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<UnloadFields>()
 }
 
 /// States of an adapter, as a list may be filtered by them.
@@ -61,7 +61,7 @@ pub(super) async fn list(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let (parts, _) = request.into_parts();
-    let query = Query::of(&parts.uri, &["model", "status"])?;
+    let query = QueryParameters::of(&parts.uri, &["model", "status"])?;
     let state = query.get("status");
     if state.is_some_and(|state| !STATES.contains(&state)) {
         let message = format!("`status` may be {}", STATES.join(", "));
@@ -85,7 +85,7 @@ pub(super) async fn retrieve(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let (parts, _) = request.into_parts();
-    let query = Query::of(&parts.uri, &["base_model"])?;
+    let query = QueryParameters::of(&parts.uri, &["base_model"])?;
     let base = query.get("base_model");
     let (admission, mut known) = known(&llm, &context, LORA, &parts, base).await?;
     known.retain(|(_, adapter)| adapter.config.name == id);

@@ -25,7 +25,7 @@ use mortise_http::{Api, Conventions, Dialect};
 
 use crate::state::ApiState;
 
-pub use self::operator::{ModelFacts, ModelForm, ModelShape, Operator};
+pub use self::operator::{ModelFileFacts, ModelForm, ModelShape, Operator};
 
 const PREFIX: &str = "/api/v1/llm";
 const INFERENCE: &str = "/api/v1/llm/inference";

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::operator::ModelFacts;
+use super::operator::ModelFileFacts;
 use super::{Llm, MODEL, MODELS};
 use crate::call::{call_of, record_admitted};
 use crate::problem::problem_of;
@@ -78,7 +78,7 @@ pub(super) fn state_name(state: ModelState) -> &'static str {
 }
 
 /// Row of a model in the list. Paths of files are for operators.
-fn row(status: &ModelStatus, facts: &ModelFacts, operator: bool) -> Value {
+fn row(status: &ModelStatus, facts: &ModelFileFacts, operator: bool) -> Value {
     let mut row = json!({
         "model_id": status.listing.name,
         "status": state_name(status.state),
@@ -103,7 +103,7 @@ fn row(status: &ModelStatus, facts: &ModelFacts, operator: bool) -> Value {
 }
 
 /// All that is known of a model.
-fn detail(status: &ModelStatus, facts: &ModelFacts, operator: bool) -> Value {
+fn detail(status: &ModelStatus, facts: &ModelFileFacts, operator: bool) -> Value {
     let mut row = row(status, facts, operator);
     let shape = facts.shape.as_ref();
     let loaded = status.loaded.as_ref();

@@ -27,7 +27,7 @@ pub trait Operator: Send + Sync {
     fn status(&self, name: &str) -> Option<ModelStatus>;
 
     /// Facts of a model that its files tell.
-    fn facts<'a>(&'a self, model: &'a ModelStatus) -> BoxFuture<'a, ModelFacts>;
+    fn facts<'a>(&'a self, model: &'a ModelStatus) -> BoxFuture<'a, ModelFileFacts>;
 
     /// Load a model, and wait until it serves.
     fn load<'a>(
@@ -60,7 +60,7 @@ pub trait Operator: Send + Sync {
 
 /// Facts of a model's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ModelFacts {
+pub struct ModelFileFacts {
     /// Folder or file.
     pub path: Option<String>,
     /// Bytes of the weights; `None` if they are not known.

@@ -19,10 +19,11 @@ use super::inference::{DEFAULT_MAX_TOKENS, chat, renamed, sole};
 use super::sources::{messages, sources};
 use super::{Llm, RAG};
 use crate::collections::{
-    Asker, Budget, Collection, Found, Retrieval, Search, add_distinct, candidates, find, named,
+    ChunkSearch, Collection, DocumentBudget, FoundChunk, Retrieval, RetrieverCaller, add_distinct,
+    candidates, find, named,
 };
-use crate::fields::{FieldPath, FieldReader, Fields, missing};
-use crate::receive::{Received, receive};
+use crate::fields::{FieldPath, FieldReader, RouteFields, missing};
+use crate::receive::{ReceivedRequest, receive};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stored::caller;
@@ -61,8 +62,8 @@ struct RagFields {
 }
 
 /// The fields of a body, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<RagFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<RagFields>()
 }
 
 /// `POST /api/v1/llm/rag`
@@ -73,7 +74,7 @@ pub(super) async fn rag(
 ) -> Result<Response, Problem> {
     let began = Instant::now();
     let state = &llm.api;
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,
@@ -87,7 +88,7 @@ pub(super) async fn rag(
     let model = model.ok_or_else(|| missing(&FieldPath::from("model")))?;
     let caller = caller(state, &context, RAG, "POST", &parts).await?;
     let of = named(state, &caller.owner, &fields.collection).await?;
-    let asker = Asker::of(&context.id, caller.principal());
+    let asker = RetrieverCaller::of(&context.id, caller.principal());
     let ways = Ways::of(state, &of, asker, fields.context_assembly.as_deref())?;
     let search = ways.search(&fields.query, most, fields.rerank).await?;
     let found = find(state, (&context, RAG, &parts), &of, search, "query").await?;
@@ -95,7 +96,7 @@ pub(super) async fn rag(
     let similar = found
         .into_iter()
         .filter(|hit| f64::from(hit.similarity) >= least);
-    let budget = Budget::of(state, &model, fields.max_tokens, &fields.query);
+    let budget = DocumentBudget::of(state, &model, fields.max_tokens, &fields.query);
     let similar = similar.collect();
     let (used, joint) = ways.context(&fields.query, similar, most, budget).await?;
     let figures = vec![
@@ -146,7 +147,7 @@ impl Ways {
     fn of(
         state: &ApiState,
         of: &Collection,
-        asker: Asker<'_>,
+        asker: RetrieverCaller<'_>,
         wanted: Option<&str>,
     ) -> Result<Self, Problem> {
         let assembles = match wanted {
@@ -174,12 +175,12 @@ impl Ways {
         query: &str,
         most: usize,
         rerank: Option<String>,
-    ) -> Result<Search, Problem> {
+    ) -> Result<ChunkSearch, Problem> {
         let queries = match &self.rewrites {
             Some(retrieval) => retrieval.queries(query).await?,
             None => vec![query.to_owned()],
         };
-        Ok(Search {
+        Ok(ChunkSearch {
             text: query.to_owned(),
             queries,
             weights: Weights::default(),
@@ -198,10 +199,10 @@ impl Ways {
     async fn context(
         &self,
         query: &str,
-        mut found: Vec<Found>,
+        mut found: Vec<FoundChunk>,
         most: usize,
-        mut budget: Budget,
-    ) -> Result<(Vec<Found>, Joint), Problem> {
+        mut budget: DocumentBudget,
+    ) -> Result<(Vec<FoundChunk>, Joint), Problem> {
         if let Some(retrieval) = &self.assembles {
             let made = retrieval.assemble(query, &found, most, &budget).await?;
             if let Some(made) = made {

@@ -1,6 +1,6 @@
 //! The dialect's operation.
 
-use mortise_http::contract::{Contract, Operation};
+use mortise_http::contract::{DialectContract, Operation};
 use serde_json::json;
 
 use super::LOGIN;
@@ -8,8 +8,8 @@ use super::LOGIN;
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of the operation.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Login",
         about: "A user name and a password for a token, in ThemisDB's shape.",
         shapes: &[SHAPES],

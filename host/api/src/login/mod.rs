@@ -15,7 +15,7 @@ use mortise_http::contract::Routes;
 use mortise_http::{
     Api, Context, Conventions, Dialect, Owner, Problem, json_response, read_object,
 };
-use mortise_identity::{Identity, LoginError};
+use mortise_identity::{CallerDirectory, LoginError};
 use serde_json::{Map, Value, json};
 
 use crate::state::ApiState;
@@ -46,15 +46,15 @@ pub struct Login {
 }
 
 /// An entry that is being written; an error is the reason why nothing may happen without it.
-pub type Recording = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+pub type LoginRecording = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// Records logins.
-pub type RecordLogin = Arc<dyn Fn(Login) -> Recording + Send + Sync>;
+pub type RecordLogin = Arc<dyn Fn(Login) -> LoginRecording + Send + Sync>;
 
 /// State of the route.
 struct LoginState {
     api: Arc<ApiState>,
-    identity: Arc<Identity>,
+    identity: Arc<CallerDirectory>,
     record: RecordLogin,
 }
 
@@ -66,7 +66,7 @@ pub const DIALECT: Dialect = Dialect {
 };
 
 /// The dialect's route.
-pub fn api(api: Arc<ApiState>, identity: Arc<Identity>, record: RecordLogin) -> Api {
+pub fn api(api: Arc<ApiState>, identity: Arc<CallerDirectory>, record: RecordLogin) -> Api {
     let (router, operations) = Routes::default().on(contract::login(), log_in).into_parts();
     Api {
         router: router.with_state(Arc::new(LoginState {

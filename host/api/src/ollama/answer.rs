@@ -18,7 +18,7 @@ const LEAST_LOGPROB: f32 = -9999.0;
 
 /// Route whose shape an answer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum OllamaShape {
     /// `POST /api/generate`: the text in `response`.
     Generate,
     /// `POST /api/chat`: the text in `message`.
@@ -56,7 +56,7 @@ struct Piece {
 
 /// Fields that all objects of one answer share.
 pub(super) struct Generated {
-    shape: Shape,
+    shape: OllamaShape,
     model: String,
     began: Instant,
     /// When the first token came.
@@ -67,7 +67,7 @@ pub(super) struct Generated {
 }
 
 impl Generated {
-    pub(super) fn new(shape: Shape, model: &str, began: Instant, logprobs: bool) -> Self {
+    pub(super) fn new(shape: OllamaShape, model: &str, began: Instant, logprobs: bool) -> Self {
         Self {
             shape,
             model: model.to_owned(),
@@ -83,13 +83,13 @@ impl Generated {
     fn object(&self, piece: Piece) -> Value {
         let mut object = json!({"model": self.model, "created_at": now()});
         match self.shape {
-            Shape::Generate => {
+            OllamaShape::Generate => {
                 object["response"] = json!(piece.content);
                 if !piece.thinking.is_empty() {
                     object["thinking"] = json!(piece.thinking);
                 }
             }
-            Shape::Chat => {
+            OllamaShape::Chat => {
                 let mut message = json!({"role": "assistant", "content": piece.content});
                 if !piece.thinking.is_empty() {
                     message["thinking"] = json!(piece.thinking);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn pieces_and_the_last_object_have_ollamas_fields() {
-        let mut generated = Generated::new(Shape::Generate, "m", Instant::now(), false);
+        let mut generated = Generated::new(OllamaShape::Generate, "m", Instant::now(), false);
         let piece = generated.object(content("Hi"));
         assert_eq!(
             (&piece["model"], &piece["response"]),
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_call_is_written_when_its_arguments_are_complete() {
-        let mut generated = Generated::new(Shape::Chat, "m", Instant::now(), false);
+        let mut generated = Generated::new(OllamaShape::Chat, "m", Instant::now(), false);
         let mut out = Vec::new();
         let delta = |delta| Event::Delta {
             choice: 0,

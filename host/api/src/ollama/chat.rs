@@ -2,15 +2,15 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    ChatPrompt, Conversation, ConversationError, JsonObject, KeyOrder, Message, Part, Prompt,
-    PromptEnd, RequestFields, Role, TemplateArguments, ToolCall, ToolDeclaration, ToolName, Tools,
-    ToolsError, limits,
+    ChatPrompt, ContentPart, Conversation, ConversationError, JsonObject, KeyOrder, Message,
+    Prompt, PromptEnd, RequestFields, Role, TemplateArguments, ToolCall, ToolDeclaration,
+    ToolDeclarations, ToolName, ToolsError, limits,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::options::Shared;
-use crate::fields::{FieldPath, FieldReader, Fields, missing, words};
+use super::options::GenerateFields;
+use crate::fields::{FieldPath, FieldReader, RouteFields, missing, words};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
@@ -88,9 +88,9 @@ struct Function {
 }
 
 /// The fields of a body, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse)
-        .with::<Shared>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse)
+        .with::<GenerateFields>()
         .with::<ChatFields>()
 }
 
@@ -101,7 +101,7 @@ pub(super) fn parse(
     context: impl Fn(&str) -> Option<usize>,
 ) -> Result<(RequestFields, bool), Problem> {
     let mut reader = FieldReader::new(body, Unsupported::Refuse);
-    let shared: Shared = reader.read()?;
+    let shared: GenerateFields = reader.read()?;
     let mut request = RequestFields::default();
     let arguments = shared.write(&mut reader, &mut request, context)?;
     let fields: ChatFields = reader.read()?;
@@ -123,7 +123,7 @@ pub(super) fn parse(
     Ok((request, only_loads))
 }
 
-fn tools(tools: Vec<Tool>) -> Result<Tools, Problem> {
+fn tools(tools: Vec<Tool>) -> Result<ToolDeclarations, Problem> {
     let list = FieldPath::from("tools");
     let mut declarations = Vec::with_capacity(tools.len());
     for (at, tool) in tools.into_iter().enumerate() {
@@ -149,7 +149,7 @@ fn tools(tools: Vec<Tool>) -> Result<Tools, Problem> {
             order: KeyOrder::default(),
         });
     }
-    Tools::new(declarations).map_err(|error| match error {
+    ToolDeclarations::new(declarations).map_err(|error| match error {
         ToolsError::Duplicate { index, name } => {
             let path = list.index(index);
             Problem::invalid(
@@ -296,7 +296,7 @@ fn translate(
     };
     Ok(Message {
         role,
-        content: vec![Part::Text(content)],
+        content: vec![ContentPart::Text(content)],
         name: None,
     })
 }

@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{CALLER, Contract, MODEL, Operation};
+use mortise_http::contract::{CALLER, DialectContract, MODEL, Operation};
 
 use super::{
     CHAT, DELETE, EMBED, EMBEDDINGS, GENERATE, PS, PULL, SHOW, TAGS, VERSION, chat, embed,
@@ -11,8 +11,8 @@ use crate::contract::once;
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Ollama",
         about: "Chats, prompts, embeddings and models as Ollama's clients know them.",
         shapes: &[SHAPES],

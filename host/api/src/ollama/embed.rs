@@ -17,8 +17,8 @@ use super::models::{context_of, known_name};
 use super::options::{Options, check_keep_alive};
 use super::{EMBED, EMBEDDINGS};
 use crate::embed::embed as make;
-use crate::fields::{FieldReader, Fields, Texts};
-use crate::receive::{Received, receive};
+use crate::fields::{FieldReader, RouteFields, TextOrTexts};
+use crate::receive::{ReceivedRequest, receive};
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
 
@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 struct EmbedFields {
-    input: Texts,
+    input: TextOrTexts,
     truncate: Option<bool>,
     dimensions: Option<u32>,
 }
@@ -45,15 +45,15 @@ struct EmbeddingsFields {
 }
 
 /// The fields of `POST /api/embed`, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse)
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse)
         .with::<Shared>()
         .with::<EmbedFields>()
 }
 
 /// The fields of `POST /api/embeddings`, for the contract.
-pub(super) fn older_fields() -> Fields {
-    Fields::new(Unsupported::Refuse)
+pub(super) fn older_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse)
         .with::<Shared>()
         .with::<EmbeddingsFields>()
 }
@@ -65,7 +65,7 @@ pub(super) async fn embed(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let began = Instant::now();
-    let Received {
+    let ReceivedRequest {
         parts,
         mut object,
         reserved,
@@ -106,7 +106,7 @@ pub(super) async fn embeddings(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         mut object,
         reserved,

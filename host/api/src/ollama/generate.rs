@@ -8,8 +8,8 @@ use mortise_service::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::options::Shared;
-use crate::fields::{FieldPath, FieldReader, Fields, refused_fields};
+use super::options::GenerateFields;
+use crate::fields::{FieldPath, FieldReader, RouteFields, refused_fields};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
@@ -34,9 +34,9 @@ refused_fields! {
 }
 
 /// The fields of a body, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse)
-        .with::<Shared>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse)
+        .with::<GenerateFields>()
         .with::<PromptFields>()
         .refusing(Refused::REASONS)
 }
@@ -48,7 +48,7 @@ pub(super) fn parse(
     context: impl Fn(&str) -> Option<usize>,
 ) -> Result<(RequestFields, bool), Problem> {
     let mut reader = FieldReader::new(body, Unsupported::Refuse);
-    let shared: Shared = reader.read()?;
+    let shared: GenerateFields = reader.read()?;
     let mut request = RequestFields::default();
     let arguments = shared.write(&mut reader, &mut request, context)?;
     let fields: PromptFields = reader.read()?;

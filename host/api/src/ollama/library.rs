@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{DELETE, PULL};
-use crate::fields::{FieldPath, FieldReader, Fields, missing};
+use crate::fields::{FieldPath, FieldReader, RouteFields, missing};
 use crate::library::PullStep;
 use crate::library_access::{open_for, read};
 use crate::state::ApiState;
@@ -43,13 +43,13 @@ struct DeleteFields {
 }
 
 /// The fields of `POST /api/pull`, for the contract.
-pub(super) fn pull_fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<PullFields>()
+pub(super) fn pull_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<PullFields>()
 }
 
 /// The fields of `DELETE /api/delete`, for the contract.
-pub(super) fn delete_fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<DeleteFields>()
+pub(super) fn delete_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<DeleteFields>()
 }
 
 /// `POST /api/pull`

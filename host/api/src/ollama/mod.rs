@@ -23,12 +23,12 @@ use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Dialect, Problem, append_headers, json_response};
 use mortise_service::RequestFields;
 
-use self::answer::{Generated, Shape, whole};
+use self::answer::{Generated, OllamaShape, whole};
 use self::models::{context_of, known_name};
 use crate::call::{call_of, record_admitted};
 use crate::idempotency;
 use crate::problem::problem_of;
-use crate::receive::{Received, receive, wait_limits};
+use crate::receive::{ReceivedRequest, receive, wait_limits};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stream::stream_response;
@@ -94,7 +94,7 @@ async fn generate(
     answer(
         &state,
         &context,
-        (GENERATE, Shape::Generate),
+        (GENERATE, OllamaShape::Generate),
         began,
         received,
         of,
@@ -111,7 +111,15 @@ async fn chat(
     let began = Instant::now();
     let received = receive(&state, &context, CHAT, request).await?;
     let of = |object| chat::parse(object, |name| context_of(&state, name));
-    answer(&state, &context, (CHAT, Shape::Chat), began, received, of).await
+    answer(
+        &state,
+        &context,
+        (CHAT, OllamaShape::Chat),
+        began,
+        received,
+        of,
+    )
+    .await
 }
 
 type Fields = serde_json::Map<String, serde_json::Value>;
@@ -120,12 +128,12 @@ type Fields = serde_json::Map<String, serde_json::Value>;
 async fn answer(
     state: &ApiState,
     context: &Context,
-    (route, shape): (&'static str, Shape),
+    (route, shape): (&'static str, OllamaShape),
     began: Instant,
-    received: Received,
+    received: ReceivedRequest,
     parse: impl FnOnce(Fields) -> Result<(RequestFields, bool), Problem>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         mut object,
         reserved,

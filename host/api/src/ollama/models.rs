@@ -15,9 +15,9 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{PS, SHOW, TAGS};
 use crate::call::{call_of, record_admitted};
-use crate::fields::{FieldPath, FieldReader, Fields, missing};
+use crate::fields::{FieldPath, FieldReader, RouteFields, missing};
 use crate::problem::problem_of;
-use crate::receive::{Received, receive};
+use crate::receive::{ReceivedRequest, receive};
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
 
@@ -142,8 +142,8 @@ struct ShowFields {
 }
 
 /// The fields of `POST /api/show`, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<ShowFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<ShowFields>()
 }
 
 /// `POST /api/show`
@@ -152,7 +152,7 @@ pub(super) async fn show(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received { parts, object, .. } = receive(&state, &context, SHOW, request).await?;
+    let ReceivedRequest { parts, object, .. } = receive(&state, &context, SHOW, request).await?;
     let mut reader = FieldReader::new(object, Unsupported::Refuse);
     let fields: ShowFields = reader.read()?;
     reader.finish(|_| false)?;

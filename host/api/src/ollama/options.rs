@@ -5,12 +5,12 @@ use mortise_service::{ContentConstraint, GrammarSource, RequestFields};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::fields::{FieldPath, FieldReader, Texts, words, wrong_type, wrong_value};
+use crate::fields::{FieldPath, FieldReader, TextOrTexts, words, wrong_type, wrong_value};
 
 /// Fields that all requests to generate have.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct Shared {
+pub(super) struct GenerateFields {
     model: String,
     stream: Option<bool>,
     options: Option<Options>,
@@ -33,7 +33,7 @@ pub(super) struct Options {
     top_p: Option<f64>,
     min_p: Option<f64>,
     seed: Option<i64>,
-    stop: Option<Texts>,
+    stop: Option<TextOrTexts>,
     repeat_penalty: Option<f64>,
     presence_penalty: Option<f64>,
     frequency_penalty: Option<f64>,
@@ -77,7 +77,7 @@ words! {
 /// Time for which Ollama keeps a model, where nobody says.
 const DEFAULT_KEEP_ALIVE: [&str; 3] = ["5m", "5m0s", "300s"];
 
-impl Shared {
+impl GenerateFields {
     /// Write all of it to a request. Returns arguments for the chat template.
     pub(super) fn write(
         self,

@@ -10,7 +10,7 @@ use crate::openai_error::error_body;
 use crate::stream::StreamWriter;
 
 /// Writes the events of an answer as chunks of one route.
-pub(crate) trait Writer: Send + 'static {
+pub(crate) trait AnswerWriter: Send + 'static {
     /// Usage before the next event, for a writer that reports it as it grows.
     fn progress(&mut self, usage: &dyn Fn() -> Usage);
     /// Chunks before the first event.
@@ -34,7 +34,7 @@ pub(crate) trait Writer: Send + 'static {
 /// Chunks as server-sent events.
 pub(crate) struct ServerSentEvents<W>(pub(crate) W);
 
-impl<W: Writer> StreamWriter for ServerSentEvents<W> {
+impl<W: AnswerWriter> StreamWriter for ServerSentEvents<W> {
     const HEADERS: &'static [(&'static str, &'static str)] = &[
         ("content-type", "text/event-stream; charset=utf-8"),
         ("cache-control", "no-cache"),

@@ -9,12 +9,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::constraint::Constraints;
-use super::envelope::Shape;
-use super::messages::{Messages, is_tolerated};
+use super::envelope::AnswerShape;
+use super::messages::{ChatMessages, is_tolerated};
 use super::reasoning::ReasoningFields;
-use super::sampling::{Beams, Sampling, Streaming, positive};
-use super::tools::ToolFields;
-use crate::fields::{FieldPath, FieldReader, Fields, Texts, refused_fields, words};
+use super::sampling::{Beams, SamplingFields, Streaming, positive};
+use super::tools::ChatToolFields;
+use crate::fields::{FieldPath, FieldReader, RouteFields, TextOrTexts, refused_fields, words};
 use crate::labels;
 use crate::unsupported::Unsupported;
 
@@ -22,7 +22,7 @@ use crate::unsupported::Unsupported;
 #[derive(Debug)]
 pub(crate) struct ChatCall {
     pub(crate) fields: RequestFields,
-    pub(crate) shape: Shape,
+    pub(crate) shape: AnswerShape,
     /// Fields left out of account, if the operator allows that.
     pub(crate) ignored: Vec<String>,
 }
@@ -75,7 +75,7 @@ words! {
 struct Fixed {
     store: Option<bool>,
     service_tier: Option<String>,
-    modalities: Option<Texts>,
+    modalities: Option<TextOrTexts>,
 }
 
 /// Labels of the caller's own, for policies and for stored completions.
@@ -114,15 +114,15 @@ refused_fields! {
 }
 
 /// The fields of a request, for the contract.
-pub(super) fn fields(mode: Unsupported) -> Fields {
-    Fields::new(mode)
+pub(super) fn fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode)
         .tolerating(is_tolerated)
         .with::<Basics>()
-        .with::<Messages>()
+        .with::<ChatMessages>()
         .with::<Streaming>()
-        .with::<Sampling>()
+        .with::<SamplingFields>()
         .with::<Beams>()
-        .with::<ToolFields>()
+        .with::<ChatToolFields>()
         .with::<ReasoningFields>()
         .with::<Constraints>()
         .with::<Fixed>()
@@ -143,15 +143,15 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
         allow_remote: basics.allow_remote.unwrap_or(false),
         ..RequestFields::default()
     };
-    let messages: Messages = reader.read()?;
-    let sampling: Sampling = reader.read_if_any()?;
+    let messages: ChatMessages = reader.read()?;
+    let sampling: SamplingFields = reader.read_if_any()?;
     sampling.write(&mut reader, &mut request)?;
     let labels: Labels = reader.read_if_any()?;
     labels::write(labels.metadata.as_ref(), &mut request)?;
     let beams: Beams = reader.read_if_any()?;
     beams.write(&mut request)?;
     request.logprobs = logprobs(&basics)?;
-    let tools: ToolFields = reader.read_if_any()?;
+    let tools: ChatToolFields = reader.read_if_any()?;
     let legacy_functions = tools.write(&mut reader, &mut request)?;
     let constraints: Constraints = reader.read_if_any()?;
     request.constraint = constraints.translate()?;
@@ -162,7 +162,7 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
     reasoning.write_budget(&mut request)?;
     request.prompt = Prompt::Chat(prompt(basics, conversation, &request)?);
     read_fixed(&mut reader)?;
-    let shape = Shape {
+    let shape = AnswerShape {
         thoughts: reasoning.thoughts()?,
         include_usage: streaming.includes_usage(),
         usage_throughout: streaming.reports_usage_throughout(),
@@ -331,10 +331,10 @@ mod tests {
     fn a_group_without_its_fields_is_its_default() {
         for (read, default) in [
             of_none::<Streaming>(),
-            of_none::<Sampling>(),
+            of_none::<SamplingFields>(),
             of_none::<Labels>(),
             of_none::<Beams>(),
-            of_none::<ToolFields>(),
+            of_none::<ChatToolFields>(),
             of_none::<Constraints>(),
             of_none::<ReasoningFields>(),
             of_none::<Fixed>(),

@@ -4,14 +4,14 @@ use mortise_service::Usage;
 use serde::Serialize;
 
 use super::answer::{padding, write_event};
-use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
+use super::envelope::{AnswerIdentity, AnswerShape, FINGERPRINT, UsageBody};
 
 /// Writes the chunks of one answer.
 pub(super) struct Chunks {
     /// The name of the shape, `object` on the wire.
     pub(super) object: &'static str,
-    pub(super) identity: Identity,
-    pub(super) shape: Shape,
+    pub(super) identity: AnswerIdentity,
+    pub(super) shape: AnswerShape,
     /// Usage so far, where every chunk reports it.
     pub(super) so_far: Option<Usage>,
     /// Ids of the prompt, for the first chunks.

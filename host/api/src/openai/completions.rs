@@ -8,17 +8,17 @@ use mortise_service::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::answer::Writer;
+use super::answer::AnswerWriter;
 use super::chunk::Chunks;
 use super::columns::Columns;
 use super::constraint::Constraints;
-use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
+use super::envelope::{AnswerIdentity, AnswerShape, FINGERPRINT, UsageBody};
 use super::inputs::{Input, Inputs};
 use super::prompt_scores::scores;
 use super::reply::finish_name;
-use super::sampling::{Beams, Sampling, Streaming, positive};
+use super::sampling::{Beams, SamplingFields, Streaming, positive};
 use super::thoughts::Thoughts;
-use crate::fields::{FieldPath, FieldReader, Fields, refused_fields};
+use crate::fields::{FieldPath, FieldReader, RouteFields, refused_fields};
 use crate::limits::MAX_PROMPTS;
 use crate::unsupported::Unsupported;
 
@@ -29,7 +29,7 @@ const DEFAULT_MAX_TOKENS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct CompletionCall {
     pub(crate) requests: Vec<RequestFields>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: AnswerShape,
     /// Text that each prompt's choices begin with, if they repeat the prompt.
     pub(crate) echo: Option<Vec<String>>,
     /// A model is asked; if not, the answer is the prompts.
@@ -59,11 +59,11 @@ refused_fields! {
 }
 
 /// The fields of a request, for the contract.
-pub(super) fn fields(mode: Unsupported) -> Fields {
-    Fields::new(mode)
+pub(super) fn fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode)
         .with::<Basics>()
         .with::<Streaming>()
-        .with::<Sampling>()
+        .with::<SamplingFields>()
         .with::<Constraints>()
         .with::<Beams>()
         .refusing(Refused::REASONS)
@@ -84,7 +84,7 @@ pub(crate) fn parse(
         ..RequestFields::default()
     };
     let prompts = prompts(basics.prompt)?;
-    let sampling: Sampling = reader.read_if_any()?;
+    let sampling: SamplingFields = reader.read_if_any()?;
     sampling.write(&mut reader, &mut request)?;
     let constraints: Constraints = reader.read_if_any()?;
     request.constraint = constraints.translate()?;
@@ -110,7 +110,7 @@ pub(crate) fn parse(
     let beams: Beams = reader.read_if_any()?;
     beams.write(&mut request)?;
     reader.read_if_any::<Refused>()?.refuse(&mut reader)?;
-    let shape = Shape {
+    let shape = AnswerShape {
         thoughts: Thoughts::Apart,
         include_usage: streaming.includes_usage(),
         usage_throughout: streaming.reports_usage_throughout(),
@@ -224,8 +224,8 @@ impl Opening {
 
 /// Gathers the events of a completion into one body.
 pub(crate) struct CompletionWhole {
-    identity: Identity,
-    shape: Shape,
+    identity: AnswerIdentity,
+    shape: AnswerShape,
     /// Choices of each prompt.
     n: u32,
     choices: Vec<WholeChoice>,
@@ -249,7 +249,12 @@ struct WholeChoice {
 
 impl CompletionWhole {
     /// `openings` are what each choice begins with, `n` for every prompt.
-    pub(crate) fn new(identity: Identity, shape: Shape, n: u32, openings: Vec<Opening>) -> Self {
+    pub(crate) fn new(
+        identity: AnswerIdentity,
+        shape: AnswerShape,
+        n: u32,
+        openings: Vec<Opening>,
+    ) -> Self {
         let choices = openings.into_iter().map(|opening| WholeChoice {
             offset: opening.text.chars().count(),
             text: opening.text,
@@ -376,7 +381,11 @@ struct ChunkChoice<'a> {
 }
 
 impl CompletionChunks {
-    pub(crate) fn new(identity: Identity, shape: Shape, openings: Vec<Opening>) -> Self {
+    pub(crate) fn new(
+        identity: AnswerIdentity,
+        shape: AnswerShape,
+        openings: Vec<Opening>,
+    ) -> Self {
         let object = "text_completion";
         let chunks = Chunks {
             object,
@@ -405,7 +414,7 @@ impl CompletionChunks {
     }
 }
 
-impl Writer for CompletionChunks {
+impl AnswerWriter for CompletionChunks {
     fn progress(&mut self, usage: &dyn Fn() -> Usage) {
         self.chunks.progress(usage);
     }

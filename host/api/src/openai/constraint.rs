@@ -7,7 +7,7 @@ use mortise_service::{ContentConstraint, GrammarSource};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldPath, Texts, missing, words, wrong_type};
+use crate::fields::{FieldPath, TextOrTexts, missing, words, wrong_type};
 
 /// Characters of the name of a schema.
 const MAX_SCHEMA_NAME: usize = 64;
@@ -19,7 +19,7 @@ pub(crate) struct Constraints {
     response_format: Option<ResponseFormat>,
     guided_json: Option<Value>,
     guided_regex: Option<String>,
-    guided_choice: Option<Texts>,
+    guided_choice: Option<TextOrTexts>,
     guided_grammar: Option<String>,
     structured_outputs: Option<StructuredOutputs>,
     grammar: Option<String>,
@@ -71,7 +71,7 @@ struct JsonSchema {
 struct StructuredOutputs {
     json: Option<Value>,
     regex: Option<String>,
-    choice: Option<Texts>,
+    choice: Option<TextOrTexts>,
     grammar: Option<String>,
     json_object: Option<bool>,
     structural_tag: Option<Value>,
@@ -82,7 +82,7 @@ struct StructuredOutputs {
 struct Family {
     json: Option<(FieldPath, Value)>,
     regex: Option<(FieldPath, String)>,
-    choice: Option<(FieldPath, Texts)>,
+    choice: Option<(FieldPath, TextOrTexts)>,
     grammar: Option<(FieldPath, String)>,
 }
 
@@ -243,7 +243,7 @@ impl Family {
             let source = GrammarSource::Regex(pattern);
             found.push(ContentConstraint::new(path.to_string(), source));
         }
-        if let Some((path, Texts(choices))) = self.choice {
+        if let Some((path, TextOrTexts(choices))) = self.choice {
             if choices.is_empty() {
                 let problem = format!("`{path}` is empty; name at least one text to choose");
                 return Err(Problem::invalid(path.to_string(), problem));

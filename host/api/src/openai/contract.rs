@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{CALLER, Contract, MODEL, Operation, STORE};
+use mortise_http::contract::{CALLER, DialectContract, MODEL, Operation, STORE};
 use serde_json::{Value, json};
 
 use super::{
@@ -15,8 +15,8 @@ use crate::unsupported::Unsupported;
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "OpenAI",
         about: "Chat, completions, embeddings, models, stored completions, and tokens beside them.",
         shapes: &[SHAPE, SHAPES],

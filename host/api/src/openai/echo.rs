@@ -8,7 +8,7 @@ use http::{StatusCode, header};
 use mortise_http::{Context, Problem, json_response};
 use mortise_service::{FinishReason, Request, Usage};
 
-use super::answer::Writer;
+use super::answer::AnswerWriter;
 use super::completions::{CompletionCall, CompletionChunks, CompletionWhole, Opening};
 use super::{COMPLETIONS, identity};
 use crate::ignored::add_headers;

@@ -17,9 +17,9 @@ use super::inputs::{Input, Inputs};
 use super::sampling::positive;
 use super::{EMBEDDINGS, read};
 use crate::embed::embed;
-use crate::fields::{FieldReader, Fields, words};
+use crate::fields::{FieldReader, RouteFields, words};
 use crate::ignored::add_headers;
-use crate::receive::Received;
+use crate::receive::ReceivedRequest;
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
 
@@ -73,7 +73,7 @@ pub(crate) async fn embeddings(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,
@@ -122,8 +122,8 @@ fn written(vector: &[f32], encoding: Encoding) -> Value {
 }
 
 /// The fields of a request, for the contract.
-pub(super) fn fields(mode: Unsupported) -> Fields {
-    Fields::new(mode).with::<EmbeddingFields>()
+pub(super) fn fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode).with::<EmbeddingFields>()
 }
 
 fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall, Problem> {

@@ -7,7 +7,7 @@ use super::thoughts::Thoughts;
 
 /// Identity of an answer, repeated in every chunk of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Identity {
+pub(crate) struct AnswerIdentity {
     pub(crate) id: String,
     /// Seconds since 1970.
     pub(crate) created: u64,
@@ -19,7 +19,7 @@ pub(crate) const FINGERPRINT: &str = concat!("mortise-", env!("CARGO_PKG_VERSION
 
 /// Options of the caller for the shape of the answer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Shape {
+pub(crate) struct AnswerShape {
     /// A last chunk reports usage.
     pub(crate) include_usage: bool,
     /// Every chunk reports usage so far.

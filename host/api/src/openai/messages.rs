@@ -4,14 +4,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mortise_http::Problem;
 use mortise_service::{
-    Audio, Conversation, ConversationError, Detail, Image, ImageSource, KeyOrder, Message, Origin,
-    Part, Role, ToolCall, limits,
+    Audio, ContentPart, Conversation, ConversationError, Detail, Image, ImageSource, KeyOrder,
+    Message, PartOrigin, Role, ToolCall, limits,
 };
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor, value};
 use serde_json::Value;
 
-use crate::fields::{FieldPath, FieldReader, Segment, missing, words, wrong_value};
+use crate::fields::{FieldPath, FieldReader, PathSegment, missing, words, wrong_value};
 
 /// Id of a call in the older `function_call`, which has none, and of its result.
 const LEGACY_CALL_ID: &str = "call_0";
@@ -19,7 +19,7 @@ const LEGACY_CALL_ID: &str = "call_0";
 /// The messages of a request.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(crate) struct Messages {
+pub(crate) struct ChatMessages {
     messages: Vec<WireMessage>,
 }
 
@@ -145,17 +145,17 @@ pub(crate) struct Answers(Vec<usize>);
 impl Answers {
     /// Whether a field inside of messages need not be understood: a member of an answer, or of content parts and
     /// tool calls of any message. Clients send back what other servers gave them there.
-    pub(crate) fn tolerate(&self, path: &[Segment]) -> bool {
+    pub(crate) fn tolerate(&self, path: &[PathSegment]) -> bool {
         match path {
-            [_, Segment::Index(at), _] => is_tolerated(path) && self.0.contains(at),
+            [_, PathSegment::Index(at), _] => is_tolerated(path) && self.0.contains(at),
             _ => is_tolerated(path),
         }
     }
 }
 
 /// Whether a field inside of messages may be one that need not be understood, if the message was an answer.
-pub(crate) fn is_tolerated(path: &[Segment]) -> bool {
-    use Segment::{Index, Key};
+pub(crate) fn is_tolerated(path: &[PathSegment]) -> bool {
+    use PathSegment::{Index, Key};
     match path {
         [Key(list), Index(_), Key(field), Index(_), ..] => {
             list == "messages" && (field == "content" || field == "tool_calls")
@@ -165,7 +165,7 @@ pub(crate) fn is_tolerated(path: &[Segment]) -> bool {
     }
 }
 
-impl Messages {
+impl ChatMessages {
     /// Positions of answers among the messages.
     pub(crate) fn answers(&self) -> Answers {
         let messages = self.messages.iter().enumerate();
@@ -229,9 +229,9 @@ fn translate(
     let calling = message.tool_calls.is_some() || message.function_call.is_some();
     let calls = calls(path, &message, reader)?;
     let content = match (message.content, message.refusal) {
-        (Some(Content::Text(text)), _) => Some(vec![Part::Text(text)]),
+        (Some(Content::Text(text)), _) => Some(vec![ContentPart::Text(text)]),
         (Some(Content::Parts(parts)), _) => Some(translate_parts(path, parts)?),
-        (None, refusal) => refusal.map(|text| vec![Part::Text(text)]),
+        (None, refusal) => refusal.map(|text| vec![ContentPart::Text(text)]),
     };
     let reasoning = message.reasoning_content.or(message.reasoning);
     let role = message.role;
@@ -242,7 +242,7 @@ fn translate(
     let content = match content {
         Some(content) => content,
         // Templates that look at the content of such a message expect a text.
-        None if !calls.is_empty() => vec![Part::Text(String::new())],
+        None if !calls.is_empty() => vec![ContentPart::Text(String::new())],
         None => {
             if let Some(misspelt) = reader.unknown_in(path) {
                 return Err(misspelt);
@@ -332,35 +332,35 @@ fn calls(
     calls.collect()
 }
 
-fn translate_parts(path: &FieldPath, parts: Vec<WirePart>) -> Result<Vec<Part>, Problem> {
+fn translate_parts(path: &FieldPath, parts: Vec<WirePart>) -> Result<Vec<ContentPart>, Problem> {
     let list = path.key("content");
     let parts = parts.into_iter().enumerate();
     let mut parts = parts
         .map(|(at, part)| translate_part(&list.index(at), part))
-        .collect::<Result<Vec<Part>, Problem>>()?;
+        .collect::<Result<Vec<ContentPart>, Problem>>()?;
     if parts.is_empty() {
-        parts.push(Part::Text(String::new()));
+        parts.push(ContentPart::Text(String::new()));
     }
     Ok(parts)
 }
 
-fn translate_part(path: &FieldPath, part: WirePart) -> Result<Part, Problem> {
-    let origin = |kind: &str| Origin {
+fn translate_part(path: &FieldPath, part: WirePart) -> Result<ContentPart, Problem> {
+    let origin = |kind: &str| PartOrigin {
         path: path.to_string(),
         kind: kind.to_owned(),
     };
     match part.kind.as_str() {
         "text" => part
             .text
-            .map(Part::Text)
+            .map(ContentPart::Text)
             .ok_or_else(|| absent(path, "text")),
         "refusal" => {
-            let text = part.refusal.map(Part::Text);
+            let text = part.refusal.map(ContentPart::Text);
             text.ok_or_else(|| absent(path, "refusal"))
         }
         "image_url" => {
             let image = part.image_url.ok_or_else(|| absent(path, "image_url"))?;
-            Ok(Part::Image(Image {
+            Ok(ContentPart::Image(Image {
                 source: image_source(&path.key("image_url").key("url"), image.url)?,
                 detail: image.detail.map(|detail| match detail {
                     WireDetail::Auto => Detail::Auto,
@@ -374,7 +374,7 @@ fn translate_part(path: &FieldPath, part: WirePart) -> Result<Part, Problem> {
             let audio = part
                 .input_audio
                 .ok_or_else(|| absent(path, "input_audio"))?;
-            Ok(Part::Audio(Audio {
+            Ok(ContentPart::Audio(Audio {
                 bytes: decoded(&path.key("input_audio").key("data"), &audio.data)?,
                 format: audio.format,
                 origin: origin("input_audio"),

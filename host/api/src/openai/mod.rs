@@ -46,9 +46,9 @@ use serde_json::Value;
 use self::answer::ServerSentEvents;
 use self::chat::ChatCall;
 use self::completions::{CompletionCall, CompletionChunks, CompletionWhole, Opening};
-use self::envelope::{Identity, Shape};
+use self::envelope::{AnswerIdentity, AnswerShape};
 use self::reply::{ChatBody, ChatChunks, ChatWhole};
-use self::stored::Kept;
+use self::stored::CompletionRecorder;
 use self::swap_notices::Waiting;
 use self::thoughts::Thoughts;
 use crate::answering::Answering;
@@ -56,7 +56,7 @@ use crate::hints;
 use crate::idempotency;
 use crate::ids::Ids;
 use crate::ignored::add_headers;
-use crate::receive::{Received, default_model, receive};
+use crate::receive::{ReceivedRequest, default_model, receive};
 use crate::socket::{self, SocketDialect};
 use crate::start::start;
 use crate::state::ApiState;
@@ -232,7 +232,7 @@ async fn complete_chat(
     context: Context,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,
@@ -248,10 +248,10 @@ async fn complete_chat(
         None => None,
         Some(asked) => {
             let owner = account(&state, &context, CHAT, &parts, known).await?;
-            Some(stored::Keep::promised(&state, owner, asked).await?)
+            Some(stored::CompletionKey::promised(&state, owner, asked).await?)
         }
     };
-    let identity = Identity {
+    let identity = AnswerIdentity {
         id: Ids::of(&parts).make("chatcmpl-"),
         ..identity("", &fields.model)
     };
@@ -279,10 +279,10 @@ struct AskedChat {
     parts: Parts,
     reserved: Reservation,
     fields: RequestFields,
-    shape: Shape,
+    shape: AnswerShape,
     ignored: Vec<String>,
-    identity: Identity,
-    keep: Option<stored::Keep>,
+    identity: AnswerIdentity,
+    keep: Option<stored::CompletionKey>,
 }
 
 /// Notice of the wait for a model that must be loaded first, if callers are told.
@@ -290,8 +290,8 @@ fn waiting(
     state: &ApiState,
     context: &Context,
     fields: &RequestFields,
-    identity: &Identity,
-    shape: Shape,
+    identity: &AnswerIdentity,
+    shape: AnswerShape,
 ) -> Option<Waiting> {
     let events = state.service.swap_notices()?;
     let model = state.service.model(&fields.model).ok()?;
@@ -300,7 +300,7 @@ fn waiting(
         return None;
     }
     let model = model.listing.name.clone();
-    let identity = Identity {
+    let identity = AnswerIdentity {
         model: model.clone(),
         ..identity.clone()
     };
@@ -329,7 +329,7 @@ async fn answer_chat(
     } = asked;
     let (n, stream) = (fields.n.unwrap_or(1), fields.stream);
     let started = start(&state, &context, CHAT, &parts, reserved, vec![fields]).await?;
-    let identity = Identity {
+    let identity = AnswerIdentity {
         model: started.model.clone(),
         ..identity
     };
@@ -337,7 +337,7 @@ async fn answer_chat(
     let prompt = shape.token_ids.then(|| answers.prompts().concat());
     let whole = ChatWhole::new(identity.clone(), shape, n, prompt.clone());
     let mut response = if stream {
-        let writer = Kept {
+        let writer = CompletionRecorder {
             writer: ServerSentEvents(ChatChunks::new(identity, shape, n, prompt)),
             whole: keep.is_some().then_some(whole),
             keep,
@@ -361,7 +361,7 @@ async fn completions(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,
@@ -412,7 +412,7 @@ async fn read(
     context: &Context,
     route: &'static str,
     request: HttpRequest<Body>,
-) -> Result<Received, Problem> {
+) -> Result<ReceivedRequest, Problem> {
     let mut received = receive(state, context, route, request).await?;
     default_model(state, &mut received.object);
     hints::check(&received.object)?;
@@ -422,9 +422,9 @@ async fn read(
     Ok(received)
 }
 
-fn identity(prefix: &str, model: &str) -> Identity {
+fn identity(prefix: &str, model: &str) -> AnswerIdentity {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    Identity {
+    AnswerIdentity {
         id: format!("{prefix}{}", uuid::Uuid::new_v4().simple()),
         created: now.map_or(0, |elapsed| elapsed.as_secs()),
         model: model.to_owned(),

@@ -11,13 +11,13 @@ use mortise_service::{ParseRequest, RequestFields};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::tools::ToolFields;
+use super::tools::ChatToolFields;
 use super::{PARSE, read};
 use crate::call::{call_of, record_admitted};
-use crate::fields::{FieldReader, Fields};
+use crate::fields::{FieldReader, RouteFields};
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
-use crate::receive::{Received, wait_limits};
+use crate::receive::{ReceivedRequest, wait_limits};
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
 
@@ -30,8 +30,10 @@ struct ParseFields {
 }
 
 /// The fields of a request, for the contract.
-pub(super) fn fields(mode: Unsupported) -> Fields {
-    Fields::new(mode).with::<ParseFields>().with::<ToolFields>()
+pub(super) fn fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode)
+        .with::<ParseFields>()
+        .with::<ChatToolFields>()
 }
 
 /// `POST /parse`
@@ -40,10 +42,10 @@ pub(super) async fn parse(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received { parts, object, .. } = read(&state, &context, PARSE, request).await?;
+    let ReceivedRequest { parts, object, .. } = read(&state, &context, PARSE, request).await?;
     let mut reader = FieldReader::new(object, state.unsupported);
     let fields: ParseFields = reader.read()?;
-    let tools: ToolFields = reader.read()?;
+    let tools: ChatToolFields = reader.read()?;
     let mut request = RequestFields::default();
     tools.write(&mut reader, &mut request)?;
     let ignored = reader.finish(|_| false)?;

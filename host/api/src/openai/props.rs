@@ -13,7 +13,7 @@ use super::envelope::FINGERPRINT;
 use super::{PROPS, SLOTS};
 use crate::call::{call_of, record_admitted};
 use crate::fields::{FieldPath, missing};
-use crate::paging::Query;
+use crate::paging::QueryParameters;
 use crate::problem::problem_of;
 use crate::receive::default_model;
 use crate::state::ApiState;
@@ -25,7 +25,7 @@ pub(super) async fn props(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = Query::of(&uri, &["model"])?;
+    let query = QueryParameters::of(&uri, &["model"])?;
     let (found, added) = find(&state, &context, PROPS, &headers, &query).await?;
     let mut response = json_response(StatusCode::OK, &props_body(&found)?);
     append_headers(response.headers_mut(), &added);
@@ -39,7 +39,7 @@ pub(super) async fn slots(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = Query::of(&uri, &["model", "fail_on_no_slot"])?;
+    let query = QueryParameters::of(&uri, &["model", "fail_on_no_slot"])?;
     let wants_idle = query.number("fail_on_no_slot")?.unwrap_or(0) > 0;
     let (found, added) = find(&state, &context, SLOTS, &headers, &query).await?;
     let loaded = loaded(&found)?;
@@ -62,7 +62,7 @@ async fn find(
     context: &Context,
     route: &'static str,
     headers: &HeaderMap,
-    query: &Query,
+    query: &QueryParameters,
 ) -> Result<(Arc<ServedModel>, Vec<(String, String)>), Problem> {
     let mut named = Map::new();
     if let Some(name) = query.get("model") {

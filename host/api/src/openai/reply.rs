@@ -5,11 +5,11 @@ use mortise_service::{Delta, FinishReason, PromptToken, ServerToolCall, TokenLog
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::answer::Writer;
+use super::answer::AnswerWriter;
 use super::chunk::Chunks;
-use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
+use super::envelope::{AnswerIdentity, AnswerShape, FINGERPRINT, UsageBody};
 use super::prompt_scores::{finite, scores};
-use super::thoughts::{Piece, Placed};
+use super::thoughts::{AnswerPiece, PlacedDeltas};
 
 #[derive(Serialize)]
 struct LogprobBody<'a> {
@@ -56,13 +56,13 @@ pub(crate) fn finish_name(reason: FinishReason, legacy_functions: bool) -> &'sta
 
 /// Gathers the events of a chat answer into one body.
 pub(crate) struct ChatWhole {
-    identity: Identity,
-    shape: Shape,
+    identity: AnswerIdentity,
+    shape: AnswerShape,
     /// Ids of the prompt, where the caller wants them.
     prompt: Option<Vec<u32>>,
     /// Log-probabilities of the prompt, where the caller wants them.
     scores: Vec<Value>,
-    placed: Placed,
+    placed: PlacedDeltas,
     choices: Vec<WholeChoice>,
 }
 
@@ -85,13 +85,18 @@ struct WholeCall {
 }
 
 impl ChatWhole {
-    pub(crate) fn new(identity: Identity, shape: Shape, n: u32, prompt: Option<Vec<u32>>) -> Self {
+    pub(crate) fn new(
+        identity: AnswerIdentity,
+        shape: AnswerShape,
+        n: u32,
+        prompt: Option<Vec<u32>>,
+    ) -> Self {
         Self {
             identity,
             shape,
             prompt,
             scores: Vec::new(),
-            placed: Placed::new(shape.thoughts, shape.token_ids, n),
+            placed: PlacedDeltas::new(shape.thoughts, shape.token_ids, n),
             choices: (0..n).map(|_| WholeChoice::default()).collect(),
         }
     }
@@ -119,7 +124,7 @@ impl ChatWhole {
         }
     }
 
-    fn piece(&mut self, choice: u32, (delta, logprobs, tokens): Piece) {
+    fn piece(&mut self, choice: u32, (delta, logprobs, tokens): AnswerPiece) {
         let Some(choice) = self.choices.get_mut(choice as usize) else {
             return;
         };
@@ -225,7 +230,7 @@ struct MessageBody {
     server_tool_calls: Option<Value>,
 }
 
-fn whole_choice(index: u32, choice: WholeChoice, shape: Shape) -> ChoiceBody {
+fn whole_choice(index: u32, choice: WholeChoice, shape: AnswerShape) -> ChoiceBody {
     // An answer that only calls tools has no content; an empty answer has empty content.
     let content = !choice.content.is_empty() || choice.calls.is_empty();
     let reasoning = (!choice.reasoning.is_empty()).then_some(choice.reasoning);
@@ -297,7 +302,7 @@ impl<'a> From<&'a ServerToolCall> for ServerCallBody<'a> {
 pub(crate) struct ChatChunks {
     chunks: Chunks,
     n: u32,
-    placed: Placed,
+    placed: PlacedDeltas,
 }
 
 #[derive(Serialize)]
@@ -356,7 +361,12 @@ struct ChunkFunction<'a> {
 
 impl ChatChunks {
     /// `prompt` are its ids, where the caller wants them.
-    pub(crate) fn new(identity: Identity, shape: Shape, n: u32, prompt: Option<Vec<u32>>) -> Self {
+    pub(crate) fn new(
+        identity: AnswerIdentity,
+        shape: AnswerShape,
+        n: u32,
+        prompt: Option<Vec<u32>>,
+    ) -> Self {
         let object = "chat.completion.chunk";
         let chunks = Chunks {
             object,
@@ -365,7 +375,7 @@ impl ChatChunks {
             so_far: None,
             prompt,
         };
-        let placed = Placed::new(shape.thoughts, shape.token_ids, n);
+        let placed = PlacedDeltas::new(shape.thoughts, shape.token_ids, n);
         Self { chunks, n, placed }
     }
 
@@ -396,7 +406,7 @@ impl ChatChunks {
     }
 
     /// Write part of a choice.
-    fn piece(&self, index: u32, (delta, logprobs, tokens): Piece, out: &mut Vec<u8>) {
+    fn piece(&self, index: u32, (delta, logprobs, tokens): AnswerPiece, out: &mut Vec<u8>) {
         let body = match &delta {
             Delta::Content(text) => ChunkDelta {
                 content: Some(text),
@@ -456,7 +466,7 @@ impl ChatChunks {
     }
 }
 
-impl Writer for ChatChunks {
+impl AnswerWriter for ChatChunks {
     fn progress(&mut self, usage: &dyn Fn() -> Usage) {
         self.chunks.progress(usage);
     }

@@ -5,12 +5,12 @@ use mortise_service::{BeamFields, EarlyStopping, PromptScoring, RequestFields, T
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::fields::{FieldPath, FieldReader, Numbers, Texts, TokenId, wrong_type};
+use crate::fields::{FieldPath, FieldReader, NumberMembers, TextOrTexts, TokenId, wrong_type};
 
 /// Sampling parameters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
-pub(crate) struct Sampling {
+pub(crate) struct SamplingFields {
     temperature: Option<f64>,
     top_p: Option<f64>,
     top_k: Option<i64>,
@@ -20,8 +20,8 @@ pub(crate) struct Sampling {
     repetition_penalty: Option<f64>,
     frequency_penalty: Option<f64>,
     presence_penalty: Option<f64>,
-    stop: Option<Texts>,
-    logit_bias: Option<Numbers>,
+    stop: Option<TextOrTexts>,
+    logit_bias: Option<NumberMembers>,
     fairness_key: Option<String>,
     lora_adapter: Option<String>,
     include_stop_str_in_output: Option<bool>,
@@ -36,7 +36,7 @@ pub(crate) struct Sampling {
     prompt_logprobs: Option<i64>,
 }
 
-impl Sampling {
+impl SamplingFields {
     pub(crate) fn write(
         self,
         reader: &mut FieldReader,
@@ -130,7 +130,7 @@ fn waived(priority: i64) -> Result<u32, Problem> {
     })
 }
 
-fn biases(numbers: Numbers, reader: &mut FieldReader) -> Result<Vec<(u32, f64)>, Problem> {
+fn biases(numbers: NumberMembers, reader: &mut FieldReader) -> Result<Vec<(u32, f64)>, Problem> {
     let mut biases = Vec::with_capacity(numbers.0.len());
     for (key, bias) in numbers.0 {
         match key.parse::<u32>() {

@@ -9,15 +9,15 @@ use futures::future::BoxFuture;
 use http::Request as HttpRequest;
 use mortise_http::{Context, Problem};
 use mortise_service::{Event, Usage};
-use mortise_store::{Change, Filter, Item, Key, Kind, Listing, Record, Store};
+use mortise_store::{Change, Item, Key, Record, RecordFilter, RecordKind, RecordPage, Store};
 use serde_json::{Map, Value, json};
 
 use super::reply::{ChatBody, ChatWhole};
 use super::{CHAT, COMPLETION, COMPLETION_MESSAGES};
 use crate::hints;
 use crate::ids::now;
-use crate::paging::{Query, list_body};
-use crate::receive::{Received, receive};
+use crate::paging::{QueryParameters, list_body};
+use crate::receive::{ReceivedRequest, receive};
 use crate::state::ApiState;
 use crate::stored::{after_absent, caller, found, parsed, set_metadata, store_problem, value_of};
 use crate::stream::StreamWriter;
@@ -26,33 +26,33 @@ type Handled = Result<Response, Problem>;
 
 /// Parts of a request that are kept beside its answer.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct StoredRequest {
     messages: Vec<Value>,
     metadata: Value,
 }
 
 /// Record to be kept, if the caller wants one.
-pub(super) fn asked(object: &Map<String, Value>) -> Option<Asked> {
+pub(super) fn asked(object: &Map<String, Value>) -> Option<StoredRequest> {
     if object.get("store").and_then(Value::as_bool) != Some(true) {
         return None;
     }
     let messages = object.get("messages").and_then(Value::as_array);
     let metadata = object.get("metadata").filter(|value| !value.is_null());
-    Some(Asked {
+    Some(StoredRequest {
         messages: messages.cloned().unwrap_or_default(),
         metadata: metadata.cloned().unwrap_or_else(|| json!({})),
     })
 }
 
 /// Key of a completion in the store.
-pub(super) struct Keep {
-    asked: Asked,
+pub(super) struct CompletionKey {
+    asked: StoredRequest,
     owner: Arc<str>,
     store: Arc<dyn Store>,
     expires: Option<i64>,
 }
 
-impl Keep {
+impl CompletionKey {
     /// A place for a completion.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Keep {
     pub(super) async fn promised(
         state: &ApiState,
         owner: Arc<str>,
-        asked: Asked,
+        asked: StoredRequest,
     ) -> Result<Self, Problem> {
         state.store.promise(&owner).await.map_err(store_problem)?;
         Ok(Self {
@@ -77,7 +77,7 @@ impl Keep {
         let mut body = json!(completion);
         body["metadata"] = self.asked.metadata;
         let record = Record {
-            key: Key::new(&self.owner, Kind::ChatCompletion, id),
+            key: Key::new(&self.owner, RecordKind::ChatCompletion, id),
             created: i64::try_from(completion.created).unwrap_or(i64::MAX),
             expires: self.expires,
             open: false,
@@ -100,14 +100,14 @@ impl Keep {
 }
 
 /// Writes the events of a completion, and gathers it to be kept.
-pub(super) struct Kept<W> {
+pub(super) struct CompletionRecorder<W> {
     pub(super) writer: W,
     pub(super) whole: Option<ChatWhole>,
-    pub(super) keep: Option<Keep>,
+    pub(super) keep: Option<CompletionKey>,
     pub(super) completion: Option<ChatBody>,
 }
 
-impl<W: StreamWriter> StreamWriter for Kept<W> {
+impl<W: StreamWriter> StreamWriter for CompletionRecorder<W> {
     const HEADERS: &'static [(&'static str, &'static str)] = W::HEADERS;
 
     fn opening(&mut self, out: &mut Vec<u8>) {
@@ -164,7 +164,7 @@ impl<W: StreamWriter> StreamWriter for Kept<W> {
 }
 
 async fn completion(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
-    let key = Key::new(owner, Kind::ChatCompletion, id);
+    let key = Key::new(owner, RecordKind::ChatCompletion, id);
     found(state, key, "stored chat completion", "completion_id").await
 }
 
@@ -177,14 +177,14 @@ pub(super) async fn list(
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, CHAT, "GET", &parts).await?;
     let known = ["after", "limit", "order", "model", "metadata["];
-    let query = Query::of(&parts.uri, &known)?;
+    let query = QueryParameters::of(&parts.uri, &known)?;
     let page = query.page(true)?;
     let (model, members) = (
         query.get("model").map(str::to_owned),
         query.members("metadata"),
     );
     let filtered = model.is_some() || !members.is_empty();
-    let filter: Filter = Box::new(move |record| {
+    let filter: RecordFilter = Box::new(move |record| {
         let completion = value_of(record);
         let metadata = &completion["metadata"];
         model
@@ -198,12 +198,12 @@ pub(super) async fn list(
     let filter = filtered.then_some(filter);
     let listing = state
         .store
-        .list(&caller.owner, Kind::ChatCompletion, page, filter)
+        .list(&caller.owner, RecordKind::ChatCompletion, page, filter)
         .await
         .map_err(|error| after_absent("entry", error, after.as_deref()))?;
     let entries = listing.entries.iter().map(value_of).collect();
     let more = listing.more;
-    Ok(caller.answer(&list_body(Listing { entries, more })))
+    Ok(caller.answer(&list_body(RecordPage { entries, more })))
 }
 
 /// `GET /v1/chat/completions/{id}`
@@ -226,7 +226,7 @@ pub(super) async fn update(
     Path(id): Path<String>,
     request: HttpRequest<Body>,
 ) -> Handled {
-    let Received {
+    let ReceivedRequest {
         parts, mut object, ..
     } = receive(&state, &context, COMPLETION, request).await?;
     let caller = caller(&state, &context, COMPLETION, "POST", &parts).await?;
@@ -266,7 +266,7 @@ pub(super) async fn messages(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, COMPLETION_MESSAGES, "GET", &parts).await?;
-    let page = Query::of(&parts.uri, &["after", "limit", "order"])?.page(true)?;
+    let page = QueryParameters::of(&parts.uri, &["after", "limit", "order"])?.page(true)?;
     let record = completion(&state, &caller.owner, &id).await?;
     let listing = state.store.items(record.key, page.clone()).await;
     let listing = listing.map_err(|error| after_absent("entry", error, page.after.as_deref()))?;

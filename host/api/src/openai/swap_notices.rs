@@ -18,7 +18,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Duration, sleep};
 
-use super::answer::{ServerSentEvents, Writer as _, write_event};
+use super::answer::{AnswerWriter as _, ServerSentEvents, write_event};
 use super::reply::ChatChunks;
 use crate::openai_error::error_body;
 use crate::stream::StreamWriter;

@@ -2,7 +2,7 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    Conversation, KeyOrder, Message, Part, Prompt, Request, Role, ToolCall, template_json,
+    ContentPart, Conversation, KeyOrder, Message, Prompt, Request, Role, ToolCall, template_json,
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -258,7 +258,7 @@ fn any_conversation() -> impl Strategy<Value = Conversation> {
             1 => Role::Developer,
             _ => Role::User,
         };
-        let content = texts.into_iter().map(Part::Text).collect();
+        let content = texts.into_iter().map(ContentPart::Text).collect();
         let name = None;
         vec![Message {
             role,
@@ -287,7 +287,7 @@ fn any_conversation() -> impl Strategy<Value = Conversation> {
             result
         });
         let results: Vec<Message> = results.collect();
-        let content = vec![Part::Text(said)];
+        let content = vec![ContentPart::Text(said)];
         let role = Role::Assistant { reasoning, calls };
         let name = None;
         let assistant = Message {
@@ -322,10 +322,10 @@ fn plain(conversation: &Conversation) -> Vec<Message> {
     let messages = conversation.messages().iter().cloned();
     let messages = messages.map(|mut message| {
         let texts = message.content.iter().map(|part| match part {
-            Part::Text(text) => text.as_str(),
+            ContentPart::Text(text) => text.as_str(),
             other => panic!("{other:?} is no text"),
         });
-        message.content = vec![Part::Text(texts.collect::<Vec<_>>().join("\n"))];
+        message.content = vec![ContentPart::Text(texts.collect::<Vec<_>>().join("\n"))];
         if message.role == Role::Developer {
             message.role = Role::System;
         }

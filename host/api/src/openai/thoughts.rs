@@ -22,11 +22,11 @@ pub(crate) enum Thoughts {
 }
 
 /// Part of an answer, with the log-probabilities and ids of its tokens.
-pub(super) type Piece = (Delta, Vec<TokenLogprob>, Vec<u32>);
+pub(super) type AnswerPiece = (Delta, Vec<TokenLogprob>, Vec<u32>);
 
 /// Deltas of the choices of one answer, with reasoning where it is wanted.
 #[derive(Debug)]
-pub(super) struct Placed {
+pub(super) struct PlacedDeltas {
     thoughts: Thoughts,
     /// Ids of tokens are reported.
     token_ids: bool,
@@ -34,7 +34,7 @@ pub(super) struct Placed {
     open: Vec<bool>,
 }
 
-impl Placed {
+impl PlacedDeltas {
     pub(super) fn new(thoughts: Thoughts, token_ids: bool, choices: u32) -> Self {
         Self {
             thoughts,
@@ -44,7 +44,7 @@ impl Placed {
     }
 
     /// The deltas that are written for one that came.
-    pub(super) fn delta(&mut self, choice: u32, piece: Piece) -> Vec<Piece> {
+    pub(super) fn delta(&mut self, choice: u32, piece: AnswerPiece) -> Vec<AnswerPiece> {
         let (delta, logprobs, tokens) = piece;
         let Some(open) = self.open.get_mut(choice as usize) else {
             return Vec::new();
@@ -84,13 +84,13 @@ impl Placed {
     }
 
     /// Text that is written before the end of a choice. Reasoning that was cut off stays open, as the model left it.
-    pub(super) fn finished(&mut self, choice: u32, reason: FinishReason) -> Option<Piece> {
+    pub(super) fn finished(&mut self, choice: u32, reason: FinishReason) -> Option<AnswerPiece> {
         let open = self.open.get_mut(choice as usize)?;
         (std::mem::take(open) && reason != FinishReason::Length).then(closing)
     }
 }
 
-fn closing() -> Piece {
+fn closing() -> AnswerPiece {
     let text = CLOSE.trim_end().to_owned();
     (Delta::Content(text), Vec::new(), Vec::new())
 }

@@ -15,10 +15,10 @@ use serde_json::{Map, Value, json};
 use super::chat::{self, ChatCall};
 use super::{DETOKENIZE, RENDER, TOKENIZE, TOKENIZE_V1, read};
 use crate::call::{call_of, record_admitted};
-use crate::fields::{FieldPath, FieldReader, Fields, TokenId, missing};
+use crate::fields::{FieldPath, FieldReader, RouteFields, TokenId, missing};
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
-use crate::receive::{Received, encode_prompt, wait_limits};
+use crate::receive::{ReceivedRequest, encode_prompt, wait_limits};
 use crate::state::ApiState;
 use crate::template_use;
 use crate::unsupported::Unsupported;
@@ -50,18 +50,18 @@ struct Ids {
 }
 
 /// Options beside a text or a conversation, for the contract.
-pub(super) fn options(mode: Unsupported) -> Fields {
-    Fields::new(mode).with::<Options>()
+pub(super) fn options(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode).with::<Options>()
 }
 
 /// The fields of a text, for the contract.
-pub(super) fn text_fields(mode: Unsupported) -> Fields {
+pub(super) fn text_fields(mode: Unsupported) -> RouteFields {
     options(mode).with::<TextFields>()
 }
 
 /// The fields of a list of tokens, for the contract.
-pub(super) fn id_fields(mode: Unsupported) -> Fields {
-    Fields::new(mode).with::<Ids>()
+pub(super) fn id_fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode).with::<Ids>()
 }
 
 /// `POST /tokenize`
@@ -121,7 +121,7 @@ async fn conversation(
     state: &ApiState,
     context: &Context,
     route: &'static str,
-    mut received: Received,
+    mut received: ReceivedRequest,
 ) -> Result<Encoded, Problem> {
     let mut own = Map::new();
     for name in OWN_FIELDS {
@@ -145,9 +145,9 @@ async fn rendered(
     state: &ApiState,
     context: &Context,
     route: &'static str,
-    received: Received,
+    received: ReceivedRequest,
 ) -> Result<(EncodedPrompt, Vec<String>), Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,
@@ -168,7 +168,7 @@ async fn text(
     state: &ApiState,
     context: &Context,
     route: &'static str,
-    received: Received,
+    received: ReceivedRequest,
 ) -> Result<Encoded, Problem> {
     let mut reader = FieldReader::new(received.object, state.unsupported);
     let options: Options = reader.read()?;
@@ -205,7 +205,7 @@ pub(super) async fn detokenize(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received { parts, object, .. } = read(&state, &context, DETOKENIZE, request).await?;
+    let ReceivedRequest { parts, object, .. } = read(&state, &context, DETOKENIZE, request).await?;
     let mut reader = FieldReader::new(object, state.unsupported);
     let fields: Ids = reader.read()?;
     let ignored = reader.finish(|_| false)?;

@@ -3,21 +3,21 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    JsonObject, KeyOrder, RequestFields, ToolChoice, ToolDeclaration, ToolName, Tools, ToolsError,
-    limits,
+    JsonObject, KeyOrder, RequestFields, ToolChoice, ToolDeclaration, ToolDeclarations, ToolName,
+    ToolsError, limits,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldPath, FieldReader, Texts, WordOr, missing, words};
+use crate::fields::{FieldPath, FieldReader, TextOrTexts, WordOr, missing, words};
 
 /// All fields about tools.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
-pub(crate) struct ToolFields {
+pub(crate) struct ChatToolFields {
     tools: Option<Vec<Tool>>,
     functions: Option<Vec<Function>>,
-    server_tools: Option<Texts>,
+    server_tools: Option<TextOrTexts>,
     parallel_tool_calls: Option<bool>,
     tool_choice: Option<WordOr<ChoiceObject>>,
     function_call: Option<WordOr<FunctionName>>,
@@ -87,7 +87,7 @@ struct AllowedTool {
     function: FunctionName,
 }
 
-impl ToolFields {
+impl ChatToolFields {
     /// Write everything about tools. Returns whether the answer must use the older `function_call`
     /// shape.
     pub(crate) fn write(
@@ -132,7 +132,7 @@ impl ToolFields {
     }
 }
 
-fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<Tools, Problem> {
+fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<ToolDeclarations, Problem> {
     let list = FieldPath::from("tools");
     check_count(&list, tools.len())?;
     let mut places = Vec::with_capacity(tools.len());
@@ -155,7 +155,10 @@ fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<Tools, Problem
     together(&list, &places, declarations)
 }
 
-fn declared_functions(functions: Vec<Function>, reader: &FieldReader) -> Result<Tools, Problem> {
+fn declared_functions(
+    functions: Vec<Function>,
+    reader: &FieldReader,
+) -> Result<ToolDeclarations, Problem> {
     let list = FieldPath::from("functions");
     check_count(&list, functions.len())?;
     let mut places = Vec::with_capacity(functions.len());
@@ -203,8 +206,8 @@ fn together(
     list: &FieldPath,
     places: &[FieldPath],
     declarations: Vec<ToolDeclaration>,
-) -> Result<Tools, Problem> {
-    Tools::new(declarations).map_err(|error| match error {
+) -> Result<ToolDeclarations, Problem> {
+    ToolDeclarations::new(declarations).map_err(|error| match error {
         ToolsError::Duplicate { index, name } => {
             let path = places.get(index).unwrap_or(list);
             Problem::invalid(
@@ -222,7 +225,7 @@ fn tool_name(path: &FieldPath, name: String) -> Result<ToolName, Problem> {
 }
 
 /// Names of the server's tools. Which of them exist, the service knows.
-fn server_tools(Texts(names): Texts) -> Result<Vec<String>, Problem> {
+fn server_tools(TextOrTexts(names): TextOrTexts) -> Result<Vec<String>, Problem> {
     let list = FieldPath::from("server_tools");
     for (index, name) in names.iter().enumerate() {
         tool_name(&list.index(index), name.clone())?;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Call, ranked};
-use crate::fields::{FieldPath, FieldReader, Fields, WordOr, missing, refused_fields};
+use crate::fields::{FieldPath, FieldReader, RouteFields, WordOr, missing, refused_fields};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
@@ -31,8 +31,8 @@ refused_fields! {
 }
 
 /// The fields of a request, for the contract.
-pub(super) fn fields(mode: Unsupported) -> Fields {
-    Fields::new(mode)
+pub(super) fn fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode)
         .tolerating(is_document)
         .with::<DocumentFields>()
         .refusing(Refused::REASONS)
@@ -94,8 +94,8 @@ pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {
 }
 
 /// Members of documents are the caller's own.
-fn is_document(path: &[crate::fields::Segment]) -> bool {
-    use crate::fields::Segment::{Index, Key};
+fn is_document(path: &[crate::fields::PathSegment]) -> bool {
+    use crate::fields::PathSegment::{Index, Key};
     matches!(path, [Key(list), Index(_), ..] if list == "documents")
 }
 

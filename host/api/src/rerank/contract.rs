@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{CALLER, Contract, MODEL, Operation};
+use mortise_http::contract::{CALLER, DialectContract, MODEL, Operation};
 use serde_json::json;
 
 use super::{EMBED, RERANK, RERANK_V1, RERANK_V2, SCORE, SCORE_V1, cohere, pairs, tei};
@@ -10,8 +10,8 @@ use crate::unsupported::Unsupported;
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Rerank",
         about: "Rerank and score by models that score pairs, or from embeddings, in the shapes of Cohere, Jina, vLLM and TEI.",
         shapes: &[SHAPE, SHAPES],

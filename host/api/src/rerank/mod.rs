@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use self::ranked::{Ranked, ranked};
 use crate::embed::{embed, score};
 use crate::ignored::add_headers;
-use crate::receive::{Received, default_model, receive};
+use crate::receive::{ReceivedRequest, default_model, receive};
 use crate::state::ApiState;
 
 const RERANK: &str = "/rerank";
@@ -59,7 +59,7 @@ struct Call<'a> {
     state: &'a ApiState,
     context: &'a Context,
     route: &'static str,
-    received: Received,
+    received: ReceivedRequest,
 }
 
 impl Call<'_> {

@@ -8,18 +8,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Call};
-use crate::fields::{FieldPath, FieldReader, Fields, Texts, missing, refused_fields};
+use crate::fields::{FieldPath, FieldReader, RouteFields, TextOrTexts, missing, refused_fields};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 struct TextFields {
     model: String,
-    text_1: Option<Texts>,
-    text_2: Option<Texts>,
+    text_1: Option<TextOrTexts>,
+    text_2: Option<TextOrTexts>,
     /// Names that vLLM has for the two as well.
-    queries: Option<Texts>,
-    documents: Option<Texts>,
+    queries: Option<TextOrTexts>,
+    documents: Option<TextOrTexts>,
     truncate_prompt_tokens: Option<i64>,
     /// True if the logistic function is applied to scores, which are then from 0 to 1.
     use_activation: Option<bool>,
@@ -37,8 +37,8 @@ refused_fields! {
 }
 
 /// The fields of a request, for the contract.
-pub(super) fn fields(mode: Unsupported) -> Fields {
-    Fields::new(mode)
+pub(super) fn fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode)
         .with::<TextFields>()
         .refusing(Refused::REASONS)
 }
@@ -102,19 +102,25 @@ pub(super) async fn score(mut call: Call<'_>) -> Result<Answer, Problem> {
 }
 
 /// Texts under one of their two names.
-fn one_of(one: Option<Texts>, other: Option<Texts>, name: &str) -> Result<Vec<String>, Problem> {
+fn one_of(
+    one: Option<TextOrTexts>,
+    other: Option<TextOrTexts>,
+    name: &str,
+) -> Result<Vec<String>, Problem> {
     match (one, other) {
         (Some(_), Some(_)) => {
             let text = format!("`{name}` is given under two names; give one of them");
             Err(Problem::invalid(name, text))
         }
         (None, None) => Err(missing(&FieldPath::from(name))),
-        (Some(Texts(texts)), None) | (None, Some(Texts(texts))) => match texts.is_empty() {
-            true => Err(Problem::invalid(
-                name,
-                format!("`{name}` must hold at least one text"),
-            )),
-            false => Ok(texts),
-        },
+        (Some(TextOrTexts(texts)), None) | (None, Some(TextOrTexts(texts))) => {
+            match texts.is_empty() {
+                true => Err(Problem::invalid(
+                    name,
+                    format!("`{name}` must hold at least one text"),
+                )),
+                false => Ok(texts),
+            }
+        }
     }
 }

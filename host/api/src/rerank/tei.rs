@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Call, Ranked, ranked};
-use crate::fields::{FieldPath, FieldReader, Fields, Texts, words};
+use crate::fields::{FieldPath, FieldReader, RouteFields, TextOrTexts, words};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
@@ -38,7 +38,7 @@ struct RerankFields {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 struct EmbedFields {
-    inputs: Texts,
+    inputs: TextOrTexts,
     normalize: Option<bool>,
     dimensions: Option<u32>,
     /// Name of the model's instruction for the texts.
@@ -57,13 +57,17 @@ impl Shared {
 }
 
 /// The fields of `POST /rerank`, for the contract.
-pub(super) fn rerank_fields(mode: Unsupported) -> Fields {
-    Fields::new(mode).with::<Shared>().with::<RerankFields>()
+pub(super) fn rerank_fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode)
+        .with::<Shared>()
+        .with::<RerankFields>()
 }
 
 /// The fields of `POST /embed`, for the contract.
-pub(super) fn embed_fields(mode: Unsupported) -> Fields {
-    Fields::new(mode).with::<Shared>().with::<EmbedFields>()
+pub(super) fn embed_fields(mode: Unsupported) -> RouteFields {
+    RouteFields::new(mode)
+        .with::<Shared>()
+        .with::<EmbedFields>()
 }
 
 pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {

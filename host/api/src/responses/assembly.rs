@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::file_search;
 use super::items::sealed;
-use super::request::Shape;
+use super::request::ResponseShape;
 use super::tools::SERVER_LABEL;
 use crate::collections::{FILE_SEARCH, FileSearch, Searched};
 use crate::ids::{Ids, now};
 
 /// A response that is being made.
-pub(super) struct Assembly {
+pub(super) struct ResponseAssembly {
     /// Response object, with all fields but the output.
     response: Map<String, Value>,
     items: Vec<Value>,
@@ -27,7 +27,7 @@ pub(super) struct Assembly {
     calls: Vec<usize>,
     /// Number of `calls` that are complete.
     closed_calls: usize,
-    shape: Shape,
+    shape: ResponseShape,
     ids: Ids,
     sequence: u64,
     finish: Option<FinishReason>,
@@ -35,10 +35,10 @@ pub(super) struct Assembly {
     pub(super) search: Option<Arc<FileSearch>>,
 }
 
-impl Assembly {
+impl ResponseAssembly {
     pub(super) fn new(
         mut echo: Map<String, Value>,
-        shape: Shape,
+        shape: ResponseShape,
         mut ids: Ids,
         background: bool,
     ) -> Self {
@@ -76,7 +76,7 @@ impl Assembly {
     }
 
     /// Assembly of a stored response that is made anew after a restart.
-    pub(super) fn again(response: Map<String, Value>, shape: Shape) -> Self {
+    pub(super) fn again(response: Map<String, Value>, shape: ResponseShape) -> Self {
         let mut again = Self::new(Map::new(), shape, Ids::default(), true);
         again.response = response;
         again.set("output", json!([]));
@@ -391,7 +391,7 @@ impl Assembly {
         self.push(out, "response.output_item.done", event);
     }
 
-    /// Note the end of a complete answer, which [`Assembly::ending`] tells.
+    /// Note the end of a complete answer, which [`ResponseAssembly::ending`] tells.
     pub(super) fn completed(&mut self, usage: Usage, out: &mut Vec<Value>) {
         self.close_growing(out);
         self.close_calls(out);

@@ -8,29 +8,29 @@ use std::time::Instant;
 use http::{Request, StatusCode};
 use mortise_http::{AccessRecord, Context, Own, Owner, Problem, Reservation};
 use mortise_service::{Granted, Principal};
-use mortise_store::{Change, Key, Kind, Record, StoreError};
+use mortise_store::{Change, Key, Record, RecordKind, StoreError};
 use mortise_trace::Span;
 use serde_json::{Map, Value, json};
 
-use super::create::{Asked, Begun, begin, nothing};
+use super::create::{CheckedRequest, StartedResponse, begin, nothing};
 use super::drive::Driver;
 use super::request::parse;
 use crate::call::OwnCall;
 use crate::cancellations;
 use crate::ids::Ids;
 use crate::limits::MAX_BACKGROUND;
-use crate::live::Registered;
+use crate::live::RegisteredAnswer;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
 /// Write a response that has begun, and make it in a task of its own. Returns it as it is now.
 pub(super) async fn detach(
     state: &Arc<ApiState>,
-    mut begun: Begun,
+    mut begun: StartedResponse,
     request: &Map<String, Value>,
     principal: Principal,
     peer: IpAddr,
-) -> Result<(Value, Arc<crate::live::Live>), Problem> {
+) -> Result<(Value, Arc<crate::live::LiveAnswer>), Problem> {
     let response = begun.driver.assembly.response();
     let Some(keep) = &mut begun.driver.keep else {
         return Err(Problem::invalid(
@@ -79,7 +79,7 @@ fn too_many() -> Problem {
 }
 
 /// Make a response to its end, and write it.
-async fn make(state: Arc<ApiState>, mut driver: Driver, registered: Registered) {
+async fn make(state: Arc<ApiState>, mut driver: Driver, registered: RegisteredAnswer) {
     let live = &registered.live;
     loop {
         let events = tokio::select! {
@@ -115,7 +115,7 @@ async fn make(state: Arc<ApiState>, mut driver: Driver, registered: Registered) 
 
 /// Take up the responses that were being made when the server ended, or another that shares the store.
 pub async fn resume(state: Arc<ApiState>) {
-    let open = match state.store.unfinished(Kind::Response).await {
+    let open = match state.store.unfinished(RecordKind::Response).await {
         Ok(open) => open,
         Err(error) => {
             tracing::error!(%error, "responses that were not complete cannot be read");
@@ -155,7 +155,7 @@ pub async fn cancel_asked(state: &ApiState) -> Result<(), StoreError> {
         let live = state.live.find(&key.owner, &key.id);
         live.map(|live| live.cancel()).is_some()
     };
-    cancellations::fulfil(state, Kind::Response, cancel).await
+    cancellations::fulfil(state, RecordKind::Response, cancel).await
 }
 
 /// Begin a response anew from the request that was kept.
@@ -168,7 +168,7 @@ async fn again(state: &Arc<ApiState>, record: &Record) -> Result<(), Problem> {
         )
     };
     let key = Key {
-        kind: Kind::ResponseEvents,
+        kind: RecordKind::ResponseEvents,
         ..record.key.clone()
     };
     let kept = state.store.get(key).await.map_err(store_problem)?;
@@ -188,7 +188,7 @@ async fn again(state: &Arc<ApiState>, record: &Record) -> Result<(), Problem> {
     let call = parse(request, state.unsupported, &mut ids)?;
     let context = context(&principal);
     let (parts, ()) = Request::new(()).into_parts();
-    let asked = Asked {
+    let asked = CheckedRequest {
         call,
         owner: Arc::clone(&record.key.owner),
         ids,

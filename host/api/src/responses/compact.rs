@@ -22,11 +22,11 @@ use super::items::{of_input, sealed};
 use super::messages::conversation;
 use super::{COMPACT, history};
 use crate::answering::Answering;
-use crate::fields::{FieldPath, FieldReader, Fields, missing, words};
+use crate::fields::{FieldPath, FieldReader, RouteFields, missing, words};
 use crate::hints;
 use crate::ids::{Ids, now};
 use crate::ignored::add_headers;
-use crate::receive::{Received, receive};
+use crate::receive::{ReceivedRequest, receive};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stored::account;
@@ -83,10 +83,12 @@ fn check_images(images: Option<Images>, reader: &mut FieldReader) -> Result<(), 
 }
 
 /// The fields of a request, for the contract.
-pub(super) fn contract_fields(mode: Unsupported) -> Fields {
+pub(super) fn contract_fields(mode: Unsupported) -> RouteFields {
     let objects = json!({"type": "array", "items": {"type": "object"}});
     let input = json!({"anyOf": [{"type": "string"}, objects, {"type": "null"}]});
-    Fields::new(mode).with::<Basics>().narrowed("input", input)
+    RouteFields::new(mode)
+        .with::<Basics>()
+        .narrowed("input", input)
 }
 
 /// A request, translated.
@@ -129,7 +131,7 @@ pub(super) async fn compact(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,

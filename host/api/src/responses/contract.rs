@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{BODY, CALLER, Contract, MODEL, Operation, STORE};
+use mortise_http::contract::{BODY, CALLER, DialectContract, MODEL, Operation, STORE};
 use serde_json::{Value, json};
 
 use super::{
@@ -15,8 +15,8 @@ use crate::unsupported::Unsupported;
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Responses",
         about: "OpenAI's responses and conversations.",
         shapes: &[SHAPE, SHAPES],

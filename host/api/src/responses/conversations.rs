@@ -7,7 +7,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::Request as HttpRequest;
 use mortise_http::{Context, Problem};
-use mortise_store::{Change, Key, Kind, Listing, Record};
+use mortise_store::{Change, Key, Record, RecordKind, RecordPage};
 use serde_json::{Map, Value, json};
 
 use super::checks::check_hints;
@@ -17,8 +17,8 @@ use super::{CONVERSATION, CONVERSATION_ITEM, CONVERSATION_ITEMS, CONVERSATIONS};
 use crate::fields::FieldPath;
 use crate::ids::{Ids, now};
 use crate::limits::MAX_ADDED_ITEMS;
-use crate::paging::{Query, list_body};
-use crate::receive::{Received, receive};
+use crate::paging::{QueryParameters, list_body};
+use crate::receive::{ReceivedRequest, receive};
 use crate::state::ApiState;
 use crate::stored::{
     absent, after_absent, caller, found, parsed, set_metadata, store_problem, value_of,
@@ -57,7 +57,7 @@ fn added(items: Option<Value>, ids: &mut Ids) -> Result<Vec<Value>, Problem> {
 }
 
 async fn conversation(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
-    let key = Key::new(owner, Kind::Conversation, id);
+    let key = Key::new(owner, RecordKind::Conversation, id);
     found(state, key, "conversation", "conversation_id").await
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn create(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Handled {
-    let Received {
+    let ReceivedRequest {
         parts, mut object, ..
     } = receive(&state, &context, CONVERSATIONS, request).await?;
     let caller = caller(&state, &context, CONVERSATIONS, "POST", &parts).await?;
@@ -83,7 +83,7 @@ pub(super) async fn create(
         "metadata": metadata.unwrap_or_else(|| json!({})),
     });
     let record = Record {
-        key: Key::new(&caller.owner, Kind::Conversation, id),
+        key: Key::new(&caller.owner, RecordKind::Conversation, id),
         created,
         expires: None,
         open: false,
@@ -118,7 +118,7 @@ pub(super) async fn update(
     Path(id): Path<String>,
     request: HttpRequest<Body>,
 ) -> Handled {
-    let Received {
+    let ReceivedRequest {
         parts, mut object, ..
     } = receive(&state, &context, CONVERSATION, request).await?;
     let caller = caller(&state, &context, CONVERSATION, "POST", &parts).await?;
@@ -151,7 +151,7 @@ pub(super) async fn add_items(
     Path(id): Path<String>,
     request: HttpRequest<Body>,
 ) -> Handled {
-    let Received {
+    let ReceivedRequest {
         parts, mut object, ..
     } = receive(&state, &context, CONVERSATION_ITEMS, request).await?;
     let caller = caller(&state, &context, CONVERSATION_ITEMS, "POST", &parts).await?;
@@ -170,7 +170,7 @@ pub(super) async fn add_items(
         .commit(vec![append])
         .await
         .map_err(store_problem)?;
-    let listing = Listing {
+    let listing = RecordPage {
         entries: items,
         more: false,
     };
@@ -186,7 +186,7 @@ pub(super) async fn list_items(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, CONVERSATION_ITEMS, "GET", &parts).await?;
-    let query = Query::of(&parts.uri, &["after", "limit", "order", "include"])?;
+    let query = QueryParameters::of(&parts.uri, &["after", "limit", "order", "include"])?;
     let page = query.page(false)?;
     let record = conversation(&state, &caller.owner, &id).await?;
     let listing = state.store.items(record.key, page.clone()).await;
@@ -203,7 +203,7 @@ pub(super) async fn retrieve_item(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, CONVERSATION_ITEM, "GET", &parts).await?;
-    Query::of(&parts.uri, &["include"])?;
+    QueryParameters::of(&parts.uri, &["include"])?;
     let record = conversation(&state, &caller.owner, &id).await?;
     let found = state.store.item(record.key, item.clone()).await;
     let found = found.map_err(store_problem)?;

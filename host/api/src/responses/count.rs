@@ -15,7 +15,7 @@ use super::{INPUT_TOKENS, RENDER, checks, file_search, history, request};
 use crate::ids::Ids;
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
-use crate::receive::{Received, encode_prompt, receive};
+use crate::receive::{ReceivedRequest, encode_prompt, receive};
 use crate::state::ApiState;
 use crate::stored::account;
 use crate::template_use;
@@ -28,7 +28,7 @@ async fn encoded(
     route: &'static str,
     request: HttpRequest<Body>,
 ) -> Result<(EncodedPrompt, Vec<String>), Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,

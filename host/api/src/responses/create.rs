@@ -5,14 +5,14 @@ use std::sync::Arc;
 use http::request::Parts;
 use mortise_http::{Context, Owner, Problem, Reservation};
 use mortise_service::{ChatPrompt, Prompt, PromptEnd};
-use mortise_store::{Key, Kind};
+use mortise_store::{Key, RecordKind};
 use serde_json::{Value, json};
 
-use super::assembly::Assembly;
+use super::assembly::ResponseAssembly;
 use super::drive::Driver;
-use super::keep::Keep;
+use super::keep::ResponseKey;
 use super::messages::conversation;
-use super::recent::{Continued, Recent};
+use super::recent::{Continued, RecentResponse};
 use super::request::ResponseCall;
 use super::{RESPONSES, file_search, history};
 use crate::ids::Ids;
@@ -21,14 +21,14 @@ use crate::state::ApiState;
 use crate::stored::store_problem;
 
 /// A response whose answer has begun.
-pub(super) struct Begun {
+pub(super) struct StartedResponse {
     pub(super) driver: Driver,
     /// Headers of the policies.
     pub(super) headers: Vec<(String, String)>,
 }
 
 /// A request that can be answered.
-pub(super) struct Asked {
+pub(super) struct CheckedRequest {
     pub(super) call: ResponseCall,
     pub(super) owner: Arc<str>,
     pub(super) ids: Ids,
@@ -42,16 +42,16 @@ pub(super) async fn begin(
     context: &Context,
     parts: &Parts,
     reserved: Reservation,
-    asked: Asked,
-) -> Result<Begun, Problem> {
-    let Asked {
+    asked: CheckedRequest,
+) -> Result<StartedResponse, Problem> {
+    let CheckedRequest {
         mut call,
         owner,
         ids,
         again,
     } = asked;
     let (previous, joined) = (call.previous.as_deref(), call.conversation.as_deref());
-    let recent = parts.extensions.get::<Recent>();
+    let recent = parts.extensions.get::<RecentResponse>();
     let known = recent.and_then(|recent| recent.items(previous?));
     let before = match known {
         Some(items) => items,
@@ -71,8 +71,8 @@ pub(super) async fn begin(
     let search = file_search::open(state, &owner, wanted, &mut call.fields).await?;
     let started = answer(state, context, parts, reserved, &call, before).await?;
     let mut assembly = match again {
-        Some(response) => Assembly::again(response, call.shape),
-        None => Assembly::new(call.echo, call.shape, ids, call.background),
+        Some(response) => ResponseAssembly::again(response, call.shape),
+        None => ResponseAssembly::new(call.echo, call.shape, ids, call.background),
     };
     assembly.set("model", json!(started.model));
     assembly.search = search;
@@ -83,11 +83,11 @@ pub(super) async fn begin(
             None => Value::Null,
         },
     );
-    let key = Key::new(&owner, Kind::Response, assembly.id());
+    let key = Key::new(&owner, RecordKind::Response, assembly.id());
     let joined = call
         .conversation
-        .map(|id| Key::new(&owner, Kind::Conversation, id));
-    let keep = (call.store || joined.is_some()).then(|| Keep {
+        .map(|id| Key::new(&owner, RecordKind::Conversation, id));
+    let keep = (call.store || joined.is_some()).then(|| ResponseKey {
         key,
         created: assembly.created(),
         expires: state.retention.answer_expires(assembly.created()),
@@ -97,7 +97,7 @@ pub(super) async fn begin(
         response: call.store,
     });
     let store = Arc::clone(&state.store);
-    Ok(Begun {
+    Ok(StartedResponse {
         driver: Driver::new(started.answering, assembly, store, keep, continued),
         headers: started.headers,
     })

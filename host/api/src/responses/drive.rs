@@ -12,8 +12,8 @@ use mortise_trace::Span;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::assembly::Assembly;
-use super::keep::Keep;
+use super::assembly::ResponseAssembly;
+use super::keep::ResponseKey;
 use super::recent::Continued;
 use crate::answering::Answering;
 use crate::stored::store_problem;
@@ -24,9 +24,9 @@ const BATCH: usize = 32;
 /// A response that is being made. Dropping it cancels the answer.
 pub(super) struct Driver {
     answering: Answering,
-    pub(super) assembly: Assembly,
+    pub(super) assembly: ResponseAssembly,
     store: Arc<dyn Store>,
-    pub(super) keep: Option<Keep>,
+    pub(super) keep: Option<ResponseKey>,
     /// Memory of the connection, where it has one.
     continued: Option<Continued>,
     stage: Stage,
@@ -47,9 +47,9 @@ enum Stage {
 impl Driver {
     pub(super) fn new(
         answering: Answering,
-        assembly: Assembly,
+        assembly: ResponseAssembly,
         store: Arc<dyn Store>,
-        keep: Option<Keep>,
+        keep: Option<ResponseKey>,
         continued: Option<Continued>,
     ) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Driver {
     }
 
     /// Write the response as it is now.
-    pub(super) fn commit(&self, keep: &Keep) -> JoinHandle<Result<(), StoreError>> {
+    pub(super) fn commit(&self, keep: &ResponseKey) -> JoinHandle<Result<(), StoreError>> {
         let changes = keep.ended(&self.assembly.response(), self.assembly.items());
         let store = Arc::clone(&self.store);
         tokio::spawn(Span::current().run(async move { store.commit(changes).await }))

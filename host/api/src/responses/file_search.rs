@@ -8,9 +8,10 @@ use mortise_service::{OwnTools, RequestFields};
 use serde_json::{Map, Value, json};
 
 use crate::collections::{
-    Asked, FileSearch, HEADER, Ranking, Rules, Searched, collection, on_page, shown_attributes,
+    FileSearch, HEADER, RankingFields, RankingOptions, RankingRules, Searched, collection, on_page,
+    shown_attributes,
 };
-use crate::fields::{FieldPath, Segment, missing, read, unreadable, wrong_type};
+use crate::fields::{FieldPath, PathSegment, missing, read, unreadable, wrong_type};
 use crate::limits::MAX_SEARCHED_STORES;
 use crate::state::ApiState;
 
@@ -22,7 +23,7 @@ const USUAL_RESULTS: u32 = 20;
 pub(super) struct Wanted {
     path: FieldPath,
     stores: Vec<String>,
-    rules: Rules,
+    rules: RankingRules,
 }
 
 /// Read an entry of `tools`.
@@ -60,7 +61,7 @@ pub(super) fn wanted(path: &FieldPath, tool: &Map<String, Value>) -> Result<Want
             true
         }
     });
-    let asked = Asked {
+    let asked = RankingOptions {
         filters: match tool.get("filters") {
             None | Some(Value::Null) => None,
             Some(Value::Object(filters)) => Some(filters.clone()),
@@ -80,13 +81,13 @@ pub(super) fn wanted(path: &FieldPath, tool: &Map<String, Value>) -> Result<Want
         },
     };
     Ok(Wanted {
-        rules: Rules::of(asked, path, USUAL_RESULTS)?,
+        rules: RankingRules::of(asked, path, USUAL_RESULTS)?,
         path: path.clone(),
         stores,
     })
 }
 
-fn ranking(path: &FieldPath, options: &Value) -> Result<Ranking, Problem> {
+fn ranking(path: &FieldPath, options: &Value) -> Result<RankingFields, Problem> {
     let (read, unread) = read(options).map_err(|(inner, refusal)| {
         let (path, found) = (joined(path, &inner), inner.find(options));
         unreadable(&path, refusal, found)
@@ -102,8 +103,8 @@ fn ranking(path: &FieldPath, options: &Value) -> Result<Ranking, Problem> {
 fn joined(path: &FieldPath, inner: &FieldPath) -> FieldPath {
     let segments = inner.segments().iter();
     segments.fold(path.clone(), |path, segment| match segment {
-        Segment::Key(key) => path.key(key),
-        Segment::Index(index) => path.index(*index),
+        PathSegment::Key(key) => path.key(key),
+        PathSegment::Index(index) => path.index(*index),
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use mortise_http::Problem;
-use mortise_store::{Key, Kind, Page, StoreError};
+use mortise_store::{Key, Page, RecordKind, StoreError};
 use serde_json::Value;
 
 use super::items::id_of;
@@ -26,7 +26,7 @@ pub(super) async fn before(
     match (previous, conversation) {
         (Some(id), _) => chain(state, owner, id).await,
         (None, Some(id)) => {
-            let key = Key::new(owner, Kind::Conversation, id);
+            let key = Key::new(owner, RecordKind::Conversation, id);
             let items = all_items(state, key, "conversation").await?;
             items.ok_or_else(|| absent("conversation", id, "conversation"))
         }
@@ -40,7 +40,7 @@ async fn chain(state: &ApiState, owner: &Arc<str>, last: &str) -> Result<Vec<Val
     let mut count = 0;
     let mut next = Some(last.to_owned());
     while let Some(id) = next {
-        let key = Key::new(owner, Kind::Response, id.as_str());
+        let key = Key::new(owner, RecordKind::Response, id.as_str());
         let record = state.store.get(key.clone()).await.map_err(store_problem)?;
         let record = record.ok_or_else(|| previous_absent(&id))?;
         let mut response: Value = serde_json::from_slice(&record.body).unwrap_or_default();

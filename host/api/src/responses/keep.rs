@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use mortise_store::{Change, Item, Key, Kind, Record};
+use mortise_store::{Change, Item, Key, Record, RecordKind};
 use serde_json::Value;
 
 use super::items::id_of;
-use crate::live::Live;
+use crate::live::LiveAnswer;
 
 /// Key of a response in the store.
 #[derive(Clone)]
-pub(super) struct Keep {
+pub(super) struct ResponseKey {
     pub(super) key: Key,
     pub(super) created: i64,
     pub(super) expires: Option<i64>,
@@ -21,7 +21,7 @@ pub(super) struct Keep {
     /// The response itself is kept, and not only what joins the conversation.
     pub(super) response: bool,
     /// Events that are kept with it: those of a response that is made in the background.
-    pub(super) live: Option<Arc<Live>>,
+    pub(super) live: Option<Arc<LiveAnswer>>,
 }
 
 /// Items as they are stored.
@@ -38,7 +38,7 @@ pub(super) fn body(value: &Value) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-impl Keep {
+impl ResponseKey {
     pub(super) fn record(&self, response: &Value, open: bool) -> Record {
         Record {
             key: self.key.clone(),
@@ -53,7 +53,7 @@ impl Keep {
     pub(super) fn events(&self, body: Vec<u8>) -> Record {
         Record {
             key: Key {
-                kind: Kind::ResponseEvents,
+                kind: RecordKind::ResponseEvents,
                 ..self.key.clone()
             },
             created: self.created,

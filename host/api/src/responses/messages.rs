@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mortise_http::Problem;
 use mortise_service::{
-    Audio, Conversation, ConversationError, Detail, Image, ImageSource, Message, Origin, Part,
-    Role, ToolCall, limits,
+    Audio, ContentPart, Conversation, ConversationError, Detail, Image, ImageSource, Message,
+    PartOrigin, Role, ToolCall, limits,
 };
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ fn refused(error: &ConversationError, items: &[Value], first_own: usize) -> Prob
 struct Turns {
     messages: Vec<Message>,
     reasoning: Option<String>,
-    content: Vec<Part>,
+    content: Vec<ContentPart>,
     calls: Vec<ToolCall>,
 }
 
@@ -101,7 +101,9 @@ impl Turns {
                 self.flush();
                 let content = match &item["output"] {
                     Value::Array(list) => parts(&path.key("output"), list)?,
-                    other => vec![Part::Text(other.as_str().unwrap_or_default().to_owned())],
+                    other => vec![ContentPart::Text(
+                        other.as_str().unwrap_or_default().to_owned(),
+                    )],
                 };
                 self.result(field("call_id"), content);
                 Ok(())
@@ -113,7 +115,7 @@ impl Turns {
                 self.flush();
                 let output = item["output"].as_str().or_else(|| item["error"].as_str());
                 let output = output.unwrap_or_default().to_owned();
-                self.result(id, vec![Part::Text(output)]);
+                self.result(id, vec![ContentPart::Text(output)]);
                 Ok(())
             }
             // A search of which only the query was kept says nothing.
@@ -122,7 +124,7 @@ impl Turns {
                     let id = field("id");
                     self.call(id.clone(), FILE_SEARCH.to_owned(), arguments);
                     self.flush();
-                    self.result(id, vec![Part::Text(result)]);
+                    self.result(id, vec![ContentPart::Text(result)]);
                 }
                 Ok(())
             }
@@ -131,7 +133,7 @@ impl Turns {
                 self.flush();
                 let summary = opened(&field("encrypted_content")).unwrap_or_default();
                 self.content
-                    .push(Part::Text(format!("{SUMMARY_OPENING}{summary}")));
+                    .push(ContentPart::Text(format!("{SUMMARY_OPENING}{summary}")));
                 self.flush();
                 Ok(())
             }
@@ -157,7 +159,7 @@ impl Turns {
         };
         self.flush();
         if content.is_empty() {
-            content.push(Part::Text(String::new()));
+            content.push(ContentPart::Text(String::new()));
         }
         self.messages.push(Message {
             role,
@@ -176,7 +178,7 @@ impl Turns {
         });
     }
 
-    fn result(&mut self, call_id: String, content: Vec<Part>) {
+    fn result(&mut self, call_id: String, content: Vec<ContentPart>) {
         self.messages.push(Message {
             role: Role::Tool { call_id },
             content,
@@ -193,7 +195,7 @@ impl Turns {
             return;
         }
         if content.is_empty() {
-            content.push(Part::Text(String::new()));
+            content.push(ContentPart::Text(String::new()));
         }
         self.messages.push(Message {
             role: Role::Assistant { reasoning, calls },
@@ -218,15 +220,15 @@ fn reasoning(item: &Value) -> String {
     sealed.and_then(opened).unwrap_or_else(|| joined("summary"))
 }
 
-fn parts(path: &FieldPath, list: &[Value]) -> Result<Vec<Part>, Problem> {
+fn parts(path: &FieldPath, list: &[Value]) -> Result<Vec<ContentPart>, Problem> {
     let parts = list.iter().enumerate();
     parts
         .map(|(at, value)| part(&path.index(at), value))
         .collect()
 }
 
-fn part(path: &FieldPath, part: &Value) -> Result<Part, Problem> {
-    let origin = |kind: &str| Origin {
+fn part(path: &FieldPath, part: &Value) -> Result<ContentPart, Problem> {
+    let origin = |kind: &str| PartOrigin {
         path: path.to_string(),
         kind: kind.to_owned(),
     };
@@ -234,7 +236,7 @@ fn part(path: &FieldPath, part: &Value) -> Result<Part, Problem> {
         "input_image" => {
             let inner = path.key("image_url");
             let url = part["image_url"].as_str().ok_or_else(|| missing(&inner))?;
-            Ok(Part::Image(Image {
+            Ok(ContentPart::Image(Image {
                 source: image_source(&inner, url)?,
                 detail: match part["detail"].as_str() {
                     None => None,
@@ -256,16 +258,16 @@ fn part(path: &FieldPath, part: &Value) -> Result<Part, Problem> {
                 let text = part["input_audio"][name].as_str();
                 text.ok_or_else(|| missing(&audio.key(name)))
             };
-            Ok(Part::Audio(Audio {
+            Ok(ContentPart::Audio(Audio {
                 bytes: decoded(&audio.key("data"), field("data")?)?,
                 format: field("format")?.to_owned(),
                 origin: origin("input_audio"),
             }))
         }
-        "refusal" => Ok(Part::Text(
+        "refusal" => Ok(ContentPart::Text(
             part["refusal"].as_str().unwrap_or_default().to_owned(),
         )),
-        _ => Ok(Part::Text(
+        _ => Ok(ContentPart::Text(
             part["text"].as_str().unwrap_or_default().to_owned(),
         )),
     }

@@ -37,13 +37,13 @@ use mortise_http::{
 };
 use serde_json::{Map, Value, json};
 
-use self::create::{Asked, Begun, begin};
+use self::create::{CheckedRequest, StartedResponse, begin};
 use self::drive::Driver;
-use self::recent::Recent;
-use self::sse::Events;
+use self::recent::RecentResponse;
+use self::sse::EventTexts;
 use crate::ids::Ids;
 use crate::openai_error::error_body;
-use crate::receive::{Received, receive};
+use crate::receive::{ReceivedRequest, receive};
 use crate::socket::{self, SocketDialect};
 use crate::state::ApiState;
 use crate::stored::account;
@@ -143,7 +143,7 @@ async fn connect(
     let bodies = Arc::clone(&state.http.bodies);
     let own = |owner: &Owner| {
         let mut own = Extensions::new();
-        own.insert(Recent::new(bodies, owner.clone()));
+        own.insert(RecentResponse::new(bodies, owner.clone()));
         own
     };
     socket::upgrade(state, context, request, SOCKET, own).await
@@ -163,7 +163,7 @@ async fn respond(
     context: Context,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let Received {
+    let ReceivedRequest {
         parts,
         object,
         reserved,
@@ -179,7 +179,7 @@ async fn respond(
     let call = request::parse(object, state.unsupported, &mut ids)?;
     let owner = account(&state, &context, RESPONSES, &parts, known).await?;
     let (stream, ignored) = (call.fields.stream, call.ignored.clone());
-    let asked = Asked {
+    let asked = CheckedRequest {
         call,
         owner,
         ids,
@@ -214,12 +214,12 @@ async fn begun(
     context: &Context,
     parts: &Parts,
     reserved: Reservation,
-    asked: Asked,
-) -> Result<Begun, Problem> {
+    asked: CheckedRequest,
+) -> Result<StartedResponse, Problem> {
     let previous = asked.call.previous.clone();
     let begun = begin(state, context, parts, reserved, asked).await;
     if let (Err(_), Some(recent), Some(previous)) =
-        (&begun, parts.extensions.get::<Recent>(), previous)
+        (&begun, parts.extensions.get::<RecentResponse>(), previous)
     {
         recent.forget(&previous);
     }
@@ -227,7 +227,7 @@ async fn begun(
 }
 
 /// Events of a response, as they come.
-fn events(driver: Driver) -> Events {
+fn events(driver: Driver) -> EventTexts {
     stream::unfold(driver, |mut driver| async move {
         let events = driver.next().await?;
         let events = events.iter().map(Value::to_string).collect();

@@ -12,7 +12,7 @@ use crate::limits::MAX_RECENT_BYTES;
 
 /// The last response of one connection, in the memory for bodies.
 #[derive(Clone)]
-pub(super) struct Recent {
+pub(super) struct RecentResponse {
     budget: Arc<BodyBudget>,
     owner: Owner,
     last: Arc<Mutex<Option<Last>>>,
@@ -25,7 +25,7 @@ struct Last {
     _memory: Reservation,
 }
 
-impl Recent {
+impl RecentResponse {
     pub(super) fn new(budget: Arc<BodyBudget>, owner: Owner) -> Self {
         Self {
             budget,
@@ -75,7 +75,7 @@ impl Recent {
 
 /// Response under way that the connection keeps when it has ended.
 pub(super) struct Continued {
-    pub(super) recent: Recent,
+    pub(super) recent: RecentResponse,
     /// The response that it continues.
     pub(super) previous: Option<String>,
     /// Items before its output.

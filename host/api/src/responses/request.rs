@@ -13,7 +13,7 @@ use super::file_search::Wanted;
 use super::items;
 use super::tools;
 use crate::fields::{
-    FieldPath, FieldReader, Fields, Texts, missing, refused_fields, words, wrong_type,
+    FieldPath, FieldReader, RouteFields, TextOrTexts, missing, refused_fields, words, wrong_type,
 };
 use crate::ids::Ids;
 use crate::labels;
@@ -49,7 +49,7 @@ pub(super) struct ResponseCall {
     pub(super) background: bool,
     /// Items may be left out where the context has no room.
     pub(super) truncates: bool,
-    pub(super) shape: Shape,
+    pub(super) shape: ResponseShape,
     /// Search in documents.
     pub(super) file_search: Option<Wanted>,
     /// Fields of the response that repeat those of the request.
@@ -60,7 +60,7 @@ pub(super) struct ResponseCall {
 
 /// Options of the caller for the shape of the answer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Shape {
+pub(super) struct ResponseShape {
     pub(super) logprobs: bool,
     pub(super) encrypted: bool,
     /// Results of searches.
@@ -122,14 +122,14 @@ struct Further {
     target_lang_code: Option<String>,
     response_format: Option<Value>,
     metrics: Option<bool>,
-    server_tools: Option<Texts>,
+    server_tools: Option<TextOrTexts>,
     chat_template: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,
     top_k: Option<u32>,
     min_p: Option<f64>,
     seed: Option<i64>,
     repetition_penalty: Option<f64>,
-    stop: Option<Texts>,
+    stop: Option<TextOrTexts>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -210,7 +210,7 @@ struct Decoding {
     temperature: Option<f64>,
     repetition_penalty: Option<f64>,
     max_tokens: Option<u32>,
-    stop: Option<Texts>,
+    stop: Option<TextOrTexts>,
 }
 
 refused_fields! {
@@ -223,12 +223,12 @@ refused_fields! {
 }
 
 /// The fields of a request, for the contract. Items and tools are read by code of their own.
-pub(super) fn contract_fields(mode: Unsupported) -> Fields {
+pub(super) fn contract_fields(mode: Unsupported) -> RouteFields {
     let objects = || json!({"type": "array", "items": {"type": "object"}});
     let input = json!({"anyOf": [{"type": "string"}, objects(), {"type": "null"}]});
     let object = || json!({"type": "object"});
     let named = json!({"anyOf": [{"type": "string"}, object(), {"type": "null"}]});
-    Fields::new(mode)
+    RouteFields::new(mode)
         .with::<Basics>()
         .with::<Further>()
         .refusing(Refused::REASONS)
@@ -354,7 +354,7 @@ fn fields(basics: &Basics, further: &Further) -> Result<RequestFields, Problem> 
     })
 }
 
-fn shape(basics: &Basics, further: &Further, logprobs: bool) -> Shape {
+fn shape(basics: &Basics, further: &Further, logprobs: bool) -> ResponseShape {
     let include = basics.include.as_deref().unwrap_or_default();
     let includes = |name: &str| include.iter().any(|word| word == name);
     let options = basics.stream_options.as_ref();
@@ -363,7 +363,7 @@ fn shape(basics: &Basics, further: &Further, logprobs: bool) -> Shape {
         || further.thinking.is_some()
         || further.allow_remote.is_some()
         || further.target_lang_code.is_some();
-    Shape {
+    ResponseShape {
         logprobs,
         encrypted: includes("reasoning.encrypted_content"),
         results: includes("file_search_call.results"),

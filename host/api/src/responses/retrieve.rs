@@ -9,14 +9,14 @@ use axum::response::Response;
 use futures::stream::{self, StreamExt as _};
 use http::{Request as HttpRequest, StatusCode, header};
 use mortise_http::{Context, Problem, json_response};
-use mortise_store::{Change, Key, Kind, Record};
+use mortise_store::{Change, Key, Record, RecordKind};
 use serde_json::{Value, json};
 
-use super::sse::{self, Events};
+use super::sse::{self, EventTexts};
 use super::{CANCEL, INPUT_ITEMS, RESPONSE};
 use crate::cancellations;
-use crate::live::Live;
-use crate::paging::{Query, list_body};
+use crate::live::LiveAnswer;
+use crate::paging::{QueryParameters, list_body};
 use crate::state::ApiState;
 use crate::stored::{after_absent, caller, found, parsed, store_problem};
 
@@ -26,7 +26,7 @@ type Handled = Result<Response, Problem>;
 const ELSEWHERE_PAUSE: Duration = Duration::from_millis(250);
 
 async fn stored(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
-    let key = Key::new(owner, Kind::Response, id);
+    let key = Key::new(owner, RecordKind::Response, id);
     found(state, key, "response", "response_id").await
 }
 
@@ -40,7 +40,7 @@ pub(super) async fn retrieve(
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, RESPONSE, "GET", &parts).await?;
     let known = ["stream", "starting_after", "include", "include_obfuscation"];
-    let query = Query::of(&parts.uri, &known)?;
+    let query = QueryParameters::of(&parts.uri, &known)?;
     let live = state.live.find(&caller.owner, &id);
     let record = stored(&state, &caller.owner, &id).await?;
     // Clients send it with `stream=false`, too, where it selects nothing.
@@ -76,7 +76,7 @@ fn as_stored(record: Record) -> Response {
 }
 
 /// Events of a response that is being made, as they come.
-pub(super) fn live_events(live: Arc<Live>, from: usize) -> Events {
+pub(super) fn live_events(live: Arc<LiveAnswer>, from: usize) -> EventTexts {
     stream::unfold((live, from), |(live, from)| async move {
         let new = live.from(from).await?;
         let next = from + new.len();
@@ -86,7 +86,7 @@ pub(super) fn live_events(live: Arc<Live>, from: usize) -> Events {
 }
 
 /// Events of a response that another host makes, all of them when it has ended.
-fn events_elsewhere(state: Arc<ApiState>, key: Key, from: usize) -> Events {
+fn events_elsewhere(state: Arc<ApiState>, key: Key, from: usize) -> EventTexts {
     let kept = async move {
         while let Ok(true) = cancellations::is_open(&state, &key).await {
             tokio::time::sleep(ELSEWHERE_PAUSE).await;
@@ -101,9 +101,9 @@ fn events_elsewhere(state: Arc<ApiState>, key: Key, from: usize) -> Events {
 }
 
 /// Events of a response that was made in the background.
-async fn kept_events(state: &ApiState, key: &Key, from: usize) -> Result<Events, Problem> {
+async fn kept_events(state: &ApiState, key: &Key, from: usize) -> Result<EventTexts, Problem> {
     let key = Key {
-        kind: Kind::ResponseEvents,
+        kind: RecordKind::ResponseEvents,
         ..key.clone()
     };
     let record = state.store.get(key).await.map_err(store_problem)?;
@@ -134,7 +134,7 @@ pub(super) async fn delete(
         cancellations::ask(&state, &record.key).await?;
     }
     let events = Key {
-        kind: Kind::ResponseEvents,
+        kind: RecordKind::ResponseEvents,
         ..record.key.clone()
     };
     let changes = vec![Change::Delete(record.key), Change::Delete(events)];
@@ -182,7 +182,7 @@ pub(super) async fn input_items(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, INPUT_ITEMS, "GET", &parts).await?;
-    let query = Query::of(&parts.uri, &["after", "limit", "order", "include"])?;
+    let query = QueryParameters::of(&parts.uri, &["after", "limit", "order", "include"])?;
     let page = query.page(false)?;
     let record = stored(&state, &caller.owner, &id).await?;
     let listing = state.store.items(record.key, page.clone()).await;

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// Events as JSON texts that begin with their type.
-pub(super) type Events = BoxStream<'static, Vec<String>>;
+pub(super) type EventTexts = BoxStream<'static, Vec<String>>;
 
 const HEADERS: [(&str, &str); 3] = [
     ("content-type", "text/event-stream; charset=utf-8"),
@@ -25,7 +25,11 @@ const HEADERS: [(&str, &str); 3] = [
 ];
 
 /// Response that streams the events.
-pub(super) fn response(events: Events, heartbeat: Duration, record: Arc<AccessRecord>) -> Response {
+pub(super) fn response(
+    events: EventTexts,
+    heartbeat: Duration,
+    record: Arc<AccessRecord>,
+) -> Response {
     let mut ticks = interval_at(Instant::now() + heartbeat, heartbeat);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let frames = stream::unfold(Some((events, ticks)), next);
@@ -50,7 +54,7 @@ pub(super) fn response(events: Events, heartbeat: Duration, record: Arc<AccessRe
     response
 }
 
-type State = Option<(Events, Interval)>;
+type State = Option<(EventTexts, Interval)>;
 
 async fn next(state: State) -> Option<(Bytes, State)> {
     let (mut events, mut ticks) = state?;

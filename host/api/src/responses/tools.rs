@@ -3,14 +3,15 @@
 
 use mortise_http::Problem;
 use mortise_service::{
-    JsonObject, KeyOrder, RequestFields, ToolChoice, ToolDeclaration, ToolName, Tools, limits,
+    JsonObject, KeyOrder, RequestFields, ToolChoice, ToolDeclaration, ToolDeclarations, ToolName,
+    limits,
 };
 use serde_json::{Map, Value};
 
 use super::file_search::{self, Wanted};
 use super::items::text;
 use crate::collections::FILE_SEARCH;
-use crate::fields::{FieldPath, FieldReader, Texts, wrong_type};
+use crate::fields::{FieldPath, FieldReader, TextOrTexts, wrong_type};
 
 /// Label of the server's own tools.
 pub(super) const SERVER_LABEL: &str = "mortise";
@@ -19,7 +20,7 @@ pub(super) const SERVER_LABEL: &str = "mortise";
 pub(super) fn write(
     tools: Option<&Vec<Value>>,
     choice: Option<&Value>,
-    server_tools: Texts,
+    server_tools: TextOrTexts,
     reader: &mut FieldReader,
     request: &mut RequestFields,
 ) -> Result<Option<Wanted>, Problem> {
@@ -67,7 +68,7 @@ pub(super) fn write(
             format!("`tools` declares {count} functions; the limit is {limit}"),
         ));
     }
-    let tools = Tools::new(declarations);
+    let tools = ToolDeclarations::new(declarations);
     request.tools = tools.map_err(|error| Problem::invalid("tools", error.to_string()))?;
     if let Some(choice) = choice {
         request.tool_choice = Some(tool_choice(choice, request, &mut search)?);

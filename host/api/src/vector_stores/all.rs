@@ -13,7 +13,7 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use mortise_http::{AccessRecord, Context, Own, Problem};
 use mortise_retrieval::limits::MAX_DOCUMENT_BYTES;
 use mortise_service::{Granted, Principal, account_of};
-use mortise_store::{Change, Kind, Page};
+use mortise_store::{Change, Page, RecordKind};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -23,8 +23,8 @@ use tower::ServiceExt as _;
 use super::stores::Counts;
 use super::{STORES, api};
 use crate::call::OwnCall;
-use crate::collections::{Collections, Member, collection, collections as page_of};
-use crate::contents::{Facts, Writing, key_of};
+use crate::collections::{Collections, StoredDocument, collection, collections as page_of};
+use crate::contents::{FileFacts, Writing, key_of};
 use crate::files_expiry::Expiry;
 use crate::ids::now;
 use crate::limits::{MAX_FILE_NAME, MAX_KEPT_BYTES, MAX_LISTED_COLLECTIONS, MAX_UPLOAD_TIME};
@@ -40,7 +40,7 @@ const REST: u32 = 50;
 
 /// A question of an operator about the collections of an owner.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct CollectionQuery<'a> {
     /// Account that owns the collections, as lists have it.
     pub owner: &'a str,
     /// Address of the operator.
@@ -94,7 +94,7 @@ impl AllCollections {
     /// # Errors
     /// When the store cannot be read.
     pub async fn list(&self) -> Result<Value, Problem> {
-        let owners = self.state().store.owners(Kind::VectorStore).await;
+        let owners = self.state().store.owners(RecordKind::VectorStore).await;
         let (mut rows, mut total) = (Vec::new(), 0);
         for owner in owners.map_err(store_problem)? {
             let of = self.of_owner(&owner).await?;
@@ -135,10 +135,10 @@ impl AllCollections {
         };
         let (mut files, mut after) = (HashMap::<String, Counts>::new(), None);
         loop {
-            let kind = Kind::VectorStoreFile;
+            let kind = RecordKind::VectorStoreFile;
             let some = self.state().store.list(owner, kind, page(after), None);
             let some = some.await.map_err(store_problem)?;
-            for member in some.entries.iter().filter_map(Member::of) {
+            for member in some.entries.iter().filter_map(StoredDocument::of) {
                 files.entry(member.space().id).or_default().add(&member);
             }
             after = some.entries.last().map(|record| record.key.id.clone());
@@ -166,7 +166,7 @@ impl AllCollections {
     ///
     /// # Errors
     /// When there is no such owner, or the route refuses.
-    pub async fn ask(&self, question: Question<'_>) -> Result<Value, Problem> {
+    pub async fn ask(&self, question: CollectionQuery<'_>) -> Result<Value, Problem> {
         let principal = principal_of(question.owner)?;
         let path = question.below.iter().fold(STORES.to_owned(), |path, part| {
             format!("{path}/{}", utf8_percent_encode(part, NON_ALPHANUMERIC))
@@ -218,7 +218,7 @@ impl AllCollections {
     /// When there is no such collection, or the document is refused. No part of the document stays stored then.
     pub async fn add(
         &self,
-        question: Question<'_>,
+        question: CollectionQuery<'_>,
         name: &str,
         content: Body,
     ) -> Result<Value, Problem> {
@@ -231,7 +231,7 @@ impl AllCollections {
             return Err(Problem::invalid("name", message));
         }
         let file = self.keep(&owner, name, content).await?;
-        let attached = self.ask(Question {
+        let attached = self.ask(CollectionQuery {
             body: Some(json!({"file_id": file})),
             ..question
         });
@@ -271,7 +271,7 @@ impl AllCollections {
             }
             writing.add(data).await.map_err(store_problem)?;
         }
-        let facts = Facts {
+        let facts = FileFacts {
             name: name.to_owned(),
             purpose: "user_data".to_owned(),
             bytes: 0,

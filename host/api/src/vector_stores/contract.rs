@@ -1,6 +1,6 @@
 //! The dialect's operations: what its routes take and answer.
 
-use mortise_http::contract::{CALLER, Contract, MODEL, Operation, STORE as OF_STORE};
+use mortise_http::contract::{CALLER, DialectContract, MODEL, Operation, STORE as OF_STORE};
 use serde_json::json;
 
 use super::{
@@ -12,8 +12,8 @@ use crate::openai_error::{ERROR, SHAPE};
 const SHAPES: &str = include_str!("shapes.ts");
 
 /// The contract of these operations.
-pub(super) fn contract(operations: Vec<Operation>) -> Contract {
-    Contract {
+pub(super) fn contract(operations: Vec<Operation>) -> DialectContract {
+    DialectContract {
         tag: "Vector stores",
         about: "Collections of files in which callers search by meaning and by words.",
         shapes: &[SHAPE, SHAPES],

@@ -10,21 +10,21 @@ use mortise_http::{Context, Problem};
 use mortise_retrieval::Chunking;
 use mortise_retrieval::limits::MAX_DOCUMENT_BYTES;
 use mortise_service::Principal;
-use mortise_store::{Change, Listing};
+use mortise_store::{Change, RecordPage};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::request::{asked, attributes, may_embed};
 use super::{CONTENT, FILE, FILES};
 use crate::collections::{
-    Collection, Collections, MAX_DOCUMENTS, Member, chunking_of, collection, count, embedder_of,
-    member, member_key, members, on_page, room_for_documents,
+    Collection, Collections, MAX_DOCUMENTS, StoredDocument, chunking_of, collection, count,
+    embedder_of, member, member_key, members, on_page, room_for_documents,
 };
 use crate::contents::file;
-use crate::fields::{FieldReader, Fields};
+use crate::fields::{FieldReader, RouteFields};
 use crate::ids::now;
-use crate::paging::{Query, list_body};
-use crate::stored::{Caller, caller, store_problem, value_of};
+use crate::paging::{QueryParameters, list_body};
+use crate::stored::{AccountCaller, caller, store_problem, value_of};
 use crate::unsupported::Unsupported;
 
 type Handled = Result<Response, Problem>;
@@ -44,13 +44,13 @@ struct AttributeFields {
 }
 
 /// The fields of a body that attaches a file, for the contract.
-pub(super) fn attach_fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<AttachFields>()
+pub(super) fn attach_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<AttachFields>()
 }
 
 /// The fields of a body that changes the attributes of one.
-pub(super) fn attribute_fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<AttributeFields>()
+pub(super) fn attribute_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<AttributeFields>()
 }
 
 /// A file that is to be attached.
@@ -65,10 +65,10 @@ pub(super) struct Attached<'a> {
 /// Store the record of a document, and begin to ingest it. One that is there is ingested anew.
 pub(super) async fn begin(
     collections: &Arc<Collections>,
-    caller: &Caller,
+    caller: &AccountCaller,
     of: &Collection,
     attached: Attached<'_>,
-) -> Result<Member, Problem> {
+) -> Result<StoredDocument, Problem> {
     let state = &collections.api;
     not_renewed(of)?;
     let found = file(state, &caller.owner, attached.file, attached.param).await?;
@@ -85,7 +85,7 @@ pub(super) async fn begin(
         .get(member_key(&of.space(), attached.file))
         .await;
     let old = old.map_err(store_problem)?;
-    if let Some(old) = old.as_ref().and_then(Member::of) {
+    if let Some(old) = old.as_ref().and_then(StoredDocument::of) {
         if old.status() == "in_progress" {
             return Err(being_ingested());
         }
@@ -104,7 +104,7 @@ pub(super) async fn begin(
     };
     let names = (attached.file, name);
     let chunking = attached.chunking;
-    let member = Member::new(of, names, now(), chunking, attached.attributes, &principal);
+    let member = StoredDocument::new(of, names, now(), chunking, attached.attributes, &principal);
     let changes = vec![of.unchanged(), Change::Put(member.record())];
     state.store.commit(changes).await.map_err(store_problem)?;
     collections.ingest(member.clone(), principal);
@@ -166,7 +166,7 @@ pub(super) async fn list(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&collections.api, &context, FILES, "GET", &parts).await?;
-    let query = Query::of(&parts.uri, &["after", "limit", "order"])?;
+    let query = QueryParameters::of(&parts.uri, &["after", "limit", "order"])?;
     let page = query.page(false)?;
     let state = &collections.api;
     let found = collection(state, &caller.owner, &id, "vector_store_id").await?;
@@ -184,15 +184,15 @@ pub(super) async fn list(
         .into_iter()
         .map(|member| member.object)
         .collect();
-    Ok(caller.answer(&list_body(Listing { entries, more })))
+    Ok(caller.answer(&list_body(RecordPage { entries, more })))
 }
 
 /// A document that a caller means.
 async fn meant(
     collections: &Arc<Collections>,
-    caller: &Caller,
+    caller: &AccountCaller,
     (id, file): (String, String),
-) -> Result<(Collection, Member), Problem> {
+) -> Result<(Collection, StoredDocument), Problem> {
     let state = &collections.api;
     let found = collection(state, &caller.owner, &id, "vector_store_id").await?;
     let member = member(state, &found.space(), &file).await?;

@@ -16,7 +16,7 @@ use mortise_http::{Api, Conventions, Dialect};
 use crate::collections::Collections;
 use crate::openai_error::error_body;
 
-pub use self::all::{AllCollections, Question};
+pub use self::all::{AllCollections, CollectionQuery};
 
 const STORES: &str = "/v1/vector_stores";
 const STORE: &str = "/v1/vector_stores/{id}";

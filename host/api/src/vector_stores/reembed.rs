@@ -20,10 +20,10 @@ use super::REEMBED;
 use super::request::{asked, may_embed};
 use super::stores::shown;
 use crate::collections::{Collections, change, collection, embedder_of};
-use crate::fields::{FieldReader, Fields};
+use crate::fields::{FieldReader, RouteFields};
 use crate::ids::now;
-use crate::paging::Query;
-use crate::stored::{Caller, absent, caller, store_problem};
+use crate::paging::QueryParameters;
+use crate::stored::{AccountCaller, absent, caller, store_problem};
 use crate::unsupported::Unsupported;
 
 type Handled = Result<Response, Problem>;
@@ -42,8 +42,8 @@ struct ReembedFields {
 }
 
 /// The fields of a body, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<ReembedFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<ReembedFields>()
 }
 
 /// `POST /v1/vector_stores/{id}/reembed`
@@ -86,7 +86,7 @@ pub(super) async fn begin(
 /// Progress of the work; a problem where there was none.
 async fn progress(
     collections: &Arc<Collections>,
-    caller: &Caller,
+    caller: &AccountCaller,
     id: &str,
 ) -> Result<Value, Problem> {
     let state = &collections.api;
@@ -112,7 +112,7 @@ pub(super) async fn retrieve(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&collections.api, &context, REEMBED, "GET", &parts).await?;
-    let query = Query::of(&parts.uri, &["stream"])?;
+    let query = QueryParameters::of(&parts.uri, &["stream"])?;
     let first = progress(&collections, &caller, &id).await?;
     if !query.flag("stream")? {
         return Ok(caller.answer(&first));
@@ -146,7 +146,7 @@ pub(super) async fn retrieve(
 /// Watcher of the work on a collection.
 struct Watch {
     collections: Arc<Collections>,
-    caller: Caller,
+    caller: AccountCaller,
     id: String,
     ready: VecDeque<Value>,
     last: Value,

@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 use crate::call::call_of;
 use crate::collections::Collections;
 use crate::problem::problem_of;
-use crate::receive::{Received, receive};
-use crate::stored::{Caller, caller};
+use crate::receive::{ReceivedRequest, receive};
+use crate::stored::{AccountCaller, caller};
 
 /// A request of a caller with its body.
-pub(super) struct Asked {
-    pub(super) caller: Caller,
+pub(super) struct VectorStoreRequest {
+    pub(super) caller: AccountCaller,
     pub(super) parts: Parts,
     pub(super) object: Map<String, Value>,
 }
@@ -28,10 +28,10 @@ pub(super) async fn asked(
     context: &Context,
     route: &'static str,
     request: HttpRequest<Body>,
-) -> Result<Asked, Problem> {
+) -> Result<VectorStoreRequest, Problem> {
     let state = &collections.api;
-    let Received { parts, object, .. } = receive(state, context, route, request).await?;
-    Ok(Asked {
+    let ReceivedRequest { parts, object, .. } = receive(state, context, route, request).await?;
+    Ok(VectorStoreRequest {
         caller: caller(state, context, route, "POST", &parts).await?,
         parts,
         object,
@@ -42,7 +42,7 @@ pub(super) async fn asked(
 pub(super) async fn may_embed(
     collections: &Arc<Collections>,
     (context, route): (&Context, &'static str),
-    asked: &Asked,
+    asked: &VectorStoreRequest,
     model: &str,
 ) -> Result<(), Problem> {
     let call = call_of(context, route, "POST", &asked.parts.headers);

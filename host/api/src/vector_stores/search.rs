@@ -11,12 +11,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::SEARCH;
-use super::request::{Asked as Request, asked};
+use super::request::{VectorStoreRequest as Request, asked};
 use crate::collections::{
-    Asked as Options, Asker, Collection, Collections, Found, Ranking, Retrieval, Rules, collection,
-    find, on_page, shown_attributes,
+    Collection, Collections, FoundChunk, RankingFields, RankingOptions as Options, RankingRules,
+    Retrieval, RetrieverCaller, collection, find, on_page, shown_attributes,
 };
-use crate::fields::{FieldPath, FieldReader, Fields, Texts};
+use crate::fields::{FieldPath, FieldReader, RouteFields, TextOrTexts};
 use crate::unsupported::Unsupported;
 
 /// Results where the caller does not say, as at OpenAI.
@@ -25,16 +25,16 @@ const USUAL_RESULTS: u32 = 10;
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 struct SearchFields {
-    query: Texts,
+    query: TextOrTexts,
     filters: Option<Map<String, Value>>,
     max_num_results: Option<u32>,
-    ranking_options: Option<Ranking>,
+    ranking_options: Option<RankingFields>,
     rewrite_query: Option<bool>,
 }
 
 /// The fields of a body, for the contract.
-pub(super) fn fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<SearchFields>()
+pub(super) fn fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<SearchFields>()
 }
 
 /// `POST /v1/vector_stores/{id}/search`
@@ -54,7 +54,7 @@ pub(super) async fn search(
         most: fields.max_num_results,
         ranking: fields.ranking_options,
     };
-    let rules = Rules::of(asked, &FieldPath::default(), USUAL_RESULTS)?;
+    let rules = RankingRules::of(asked, &FieldPath::default(), USUAL_RESULTS)?;
     let query = fields.query.0.join("\n");
     let mut search = rules.search(query.clone());
     let owner = &request.caller.owner;
@@ -84,7 +84,7 @@ async fn rewritten(
     of: &Collection,
     query: &str,
 ) -> Result<Vec<String>, Problem> {
-    let asker = Asker::of(&context.id, request.caller.principal());
+    let asker = RetrieverCaller::of(&context.id, request.caller.principal());
     let retrieval = Retrieval::of(&collections.api, of, asker)?;
     match retrieval.filter(Retrieval::rewrites) {
         Some(retrieval) => retrieval.queries(query).await,
@@ -95,7 +95,7 @@ async fn rewritten(
     }
 }
 
-fn row(found: &Found) -> Value {
+fn row(found: &FoundChunk) -> Value {
     let content = json!({
         "type": "text", "text": found.text, "start": found.start, "end": found.end,
     });

@@ -7,21 +7,21 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::Request as HttpRequest;
 use mortise_http::{Context, Problem};
-use mortise_store::{Change, Key, Kind, Listing};
+use mortise_store::{Change, Key, RecordKind, RecordPage};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::files::{Attached, begin};
-use super::request::{Asked, asked, may_embed};
+use super::request::{VectorStoreRequest, asked, may_embed};
 use super::{STORE, STORES};
 use crate::collections::{
-    Asker, Collection, Collections, Member, Retrieval, change, chunking_of, collection,
-    collections as all, embedder_of, members, room_for_documents,
+    Collection, Collections, Retrieval, RetrieverCaller, StoredDocument, change, chunking_of,
+    collection, collections as all, embedder_of, members, room_for_documents,
 };
-use crate::fields::{FieldReader, Fields};
+use crate::fields::{FieldReader, RouteFields};
 use crate::ids::{Ids, now};
 use crate::limits::MAX_FILE_NAME;
-use crate::paging::{Query, list_body};
+use crate::paging::{QueryParameters, list_body};
 use crate::stored::{absent, caller, store_problem};
 use crate::unsupported::Unsupported;
 
@@ -56,13 +56,13 @@ struct UpdateFields {
 }
 
 /// The fields of a body that makes a collection, for the contract.
-pub(super) fn create_fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<CreateFields>()
+pub(super) fn create_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<CreateFields>()
 }
 
 /// The fields of a body that changes one.
-pub(super) fn update_fields() -> Fields {
-    Fields::new(Unsupported::Refuse).with::<UpdateFields>()
+pub(super) fn update_fields() -> RouteFields {
+    RouteFields::new(Unsupported::Refuse).with::<UpdateFields>()
 }
 
 /// `POST /v1/vector_stores`
@@ -96,7 +96,7 @@ pub(super) async fn create(
     state.store.promise(&owner).await.map_err(store_problem)?;
     let mut ids = Ids::of(&request.parts);
     let created = now();
-    let key = Key::new(&owner, Kind::VectorStore, ids.make("vs_"));
+    let key = Key::new(&owner, RecordKind::VectorStore, ids.make("vs_"));
     let retriever = retriever(&collections, &context, &request, fields.retriever)?;
     let object = json!({
         "id": key.id,
@@ -139,7 +139,7 @@ pub(super) async fn list(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&collections.api, &context, STORES, "GET", &parts).await?;
-    let query = Query::of(&parts.uri, &["after", "limit", "order"])?;
+    let query = QueryParameters::of(&parts.uri, &["after", "limit", "order"])?;
     let listing = all(&collections.api, &caller.owner, query.page(false)?, |_| {
         true
     })
@@ -149,7 +149,7 @@ pub(super) async fn list(
         entries.push(shown(&collections, collection).await?);
     }
     let more = listing.more;
-    Ok(caller.answer(&list_body(Listing { entries, more })))
+    Ok(caller.answer(&list_body(RecordPage { entries, more })))
 }
 
 /// `GET /v1/vector_stores/{id}`
@@ -219,13 +219,13 @@ pub(super) async fn delete(
 fn retriever(
     collections: &Collections,
     context: &Context,
-    request: &Asked,
+    request: &VectorStoreRequest,
     name: Option<String>,
 ) -> Result<Option<String>, Problem> {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return Ok(None);
     };
-    let asker = Asker::of(&context.id, request.caller.principal());
+    let asker = RetrieverCaller::of(&context.id, request.caller.principal());
     Retrieval::named(&collections.api, &name, "", asker, "retriever")?;
     Ok(Some(name))
 }
@@ -264,7 +264,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn add(&mut self, member: &Member) {
+    pub(super) fn add(&mut self, member: &StoredDocument) {
         match member.status() {
             "in_progress" => self.in_progress += 1,
             "completed" => self.completed += 1,
@@ -304,7 +304,7 @@ pub(super) async fn shown(
     loop {
         let some = members(&collections.api, &of.space(), after, 500, true).await?;
         some.entries.iter().for_each(|member| counts.add(member));
-        after = some.entries.last().map(Member::file);
+        after = some.entries.last().map(StoredDocument::file);
         if !some.more {
             return Ok(counts.shown(of));
         }

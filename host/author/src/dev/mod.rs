@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use mortise_harness::{Budget, PluginUnderTest, print, shortened};
+use mortise_harness::{CaseBudget, PluginUnderTest, print, shortened};
 use serde_json::{Value, json};
 
 use crate::args::{PluginDevArgs, PluginFileArgs};
@@ -113,7 +113,7 @@ fn test(args: &PluginDevArgs, project: &Project) -> anyhow::Result<usize> {
     };
     let mut failed = 0;
     for (name, case) in &cases {
-        if let Err(error) = case.run(&subject, &common, Budget::THOROUGH) {
+        if let Err(error) = case.run(&subject, &common, CaseBudget::THOROUGH) {
             failed += 1;
             let why = shortened(format!("{error:#}"));
             let event = json!({"event": "case_failed", "name": name, "error": why});

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use super::report::{Report, Row};
+use super::report::{BenchReport, Row};
 use crate::cli::BenchArgs;
 use crate::progress::Progress;
 use mortise_config::variable_of;
@@ -24,7 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Measure the server at `url` with each of the wanted numbers of clients.
-pub(super) fn measure(url: &str, args: &BenchArgs) -> anyhow::Result<Report> {
+pub(super) fn measure(url: &str, args: &BenchArgs) -> anyhow::Result<BenchReport> {
     let name = args.api_key_env.as_deref();
     let key = name
         .map(|name| variable_of("--api-key-env", name))
@@ -58,7 +58,7 @@ pub(super) fn measure(url: &str, args: &BenchArgs) -> anyhow::Result<Report> {
         rows.push(load(&target, clients, asked..asked + requests, &shown)?);
         asked += requests;
     }
-    Ok(Report {
+    Ok(BenchReport {
         about: vec![
             ("url", json!(target.url)),
             ("model", json!(target.model)),

@@ -10,13 +10,13 @@ use mortise_engine::{
     Engine, EngineConfig, EngineHandle, SamplingParams, SequenceRequest, Share, TokenEvent,
     TokenStream,
 };
-use mortise_model::{Model, ModelFolder, WeightPrecision};
+use mortise_model::{Decoder, ModelFolder, WeightPrecision};
 use serde_json::json;
 
-use super::report::{Report, Row, median};
+use super::report::{BenchReport, Row, median};
 use crate::cli::BenchArgs;
 use crate::progress::Progress;
-use mortise_models::{Placed, Placement, start_engine};
+use mortise_models::{PlacedEngine, Placement, start_engine};
 
 /// Streams that run while a long prompt comes in.
 const RUNNING: usize = 8;
@@ -28,7 +28,7 @@ const PREFIX: usize = 2000;
 const SHORT_PROMPT: usize = 16;
 
 /// Measure prefill, decode alone and batched, a repeated prefix, and a long prompt among streams.
-pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
+pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<BenchReport> {
     let folder = match &args.model {
         Some(path) => ModelFolder::open(path)?,
         None => ModelFolder::embedded(mortise_bundle::demo_model()),
@@ -55,11 +55,11 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
         },
     };
     let on_processor = |engine| {
-        let model = Model::load(&folder, WeightPrecision::default())?;
+        let model = Decoder::load(&folder, WeightPrecision::default())?;
         Ok(Engine::start(Arc::new(model), engine)?)
     };
     let loading = Progress::spinner(&format!("{}  reading", folder.name()));
-    let Placed { engine, device } = start_engine(&folder, placement, on_processor)?;
+    let PlacedEngine { engine, device } = start_engine(&folder, placement, on_processor)?;
     let loaded = begun.elapsed();
     drop(loading);
     let mut bench = Bench {
@@ -87,7 +87,7 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
     );
     rows.push(bench.prefix(PREFIX.min(context - 2))?);
     rows.push(bench.stall(LONG_PROMPT.min(context - 2))?);
-    Ok(Report {
+    Ok(BenchReport {
         about: vec![
             ("model", json!(folder.name())),
             ("device", json!(device)),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 /// Measurements, the machine they were made on, and their figures.
-pub(super) struct Report {
+pub(super) struct BenchReport {
     /// Name of the measurement.
     pub(super) about: Vec<(&'static str, Value)>,
     pub(super) rows: Vec<Row>,
@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-impl Report {
+impl BenchReport {
     pub(super) fn json(&self) -> Value {
         let mut all: Map<String, Value> = self
             .about
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_report_is_a_table_and_an_object() {
-        let report = Report {
+        let report = BenchReport {
             about: vec![("model", json!("m"))],
             rows: vec![Row::new("decode, 1 stream").with("tokens_per_second", 1234.5, "t/s")],
         };

@@ -13,7 +13,7 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// Fields of all requests beside model and messages.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settings {
+pub(super) struct ChatSettings {
     pub(super) temperature: Option<f64>,
     pub(super) max_tokens: Option<u32>,
     pub(super) seed: Option<i64>,
@@ -45,17 +45,17 @@ struct Saved {
 
 /// A conversation.
 #[derive(Debug, Clone)]
-pub(super) struct Conversation {
+pub(super) struct ChatHistory {
     pub(super) model: String,
     pub(super) system: Option<String>,
     messages: Vec<Message>,
     /// Texts of files for the next message.
     attached: String,
-    settings: Settings,
+    settings: ChatSettings,
 }
 
-impl Conversation {
-    pub(super) fn new(model: String, system: Option<String>, settings: Settings) -> Self {
+impl ChatHistory {
+    pub(super) fn new(model: String, system: Option<String>, settings: ChatSettings) -> Self {
         Self {
             model,
             system,
@@ -152,7 +152,7 @@ impl Conversation {
             "stream": true,
             "stream_options": {"include_usage": true},
         });
-        let Settings {
+        let ChatSettings {
             temperature,
             max_tokens,
             seed,
@@ -188,11 +188,11 @@ fn read(path: &Path) -> anyhow::Result<String> {
 mod tests {
     use super::*;
 
-    fn conversation() -> Conversation {
-        Conversation::new(
+    fn conversation() -> ChatHistory {
+        ChatHistory::new(
             "m".to_owned(),
             Some("Be brief.".to_owned()),
-            Settings::default(),
+            ChatSettings::default(),
         )
     }
 

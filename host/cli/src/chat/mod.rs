@@ -13,9 +13,9 @@ use clap::Args;
 use mortise_config::terminal;
 use mortise_harness::print_json;
 
-use self::conversation::{Conversation, Settings};
+use self::conversation::{ChatHistory, ChatSettings};
 use self::screen::Screen;
-use crate::caller::{Caller, Target};
+use crate::caller::{ServerClient, ServerTarget};
 use crate::interrupt::Interrupt;
 
 /// Bytes of a message from standard input.
@@ -28,7 +28,7 @@ pub(crate) struct ChatArgs {
     #[arg(value_name = "MESSAGE")]
     message: Vec<String>,
     #[command(flatten)]
-    target: Target,
+    target: ServerTarget,
     /// The model's name [default: the first one that is loaded]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -54,18 +54,18 @@ pub(crate) struct ChatArgs {
 
 /// Do what the command line says.
 pub(crate) fn run(args: ChatArgs) -> anyhow::Result<()> {
-    let caller = Caller::of(&args.target)?;
+    let caller = ServerClient::of(&args.target)?;
     let model = match args.model {
         Some(model) => model,
         None => first_model(&caller)?,
     };
-    let settings = Settings {
+    let settings = ChatSettings {
         temperature: args.temperature,
         max_tokens: args.max_tokens,
         seed: args.seed,
         server_tools: args.server_tool,
     };
-    let conversation = Conversation::new(model, args.system, settings);
+    let conversation = ChatHistory::new(model, args.system, settings);
     let (reads, writes) = (
         std::io::stdin().is_terminal(),
         std::io::stdout().is_terminal(),
@@ -93,8 +93,8 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<()> {
 
 /// One message and its answer.
 fn once(
-    caller: &Caller,
-    mut conversation: Conversation,
+    caller: &ServerClient,
+    mut conversation: ChatHistory,
     screen: &Screen,
     message: &str,
 ) -> anyhow::Result<()> {
@@ -127,7 +127,7 @@ fn input() -> anyhow::Result<String> {
     Ok(text.trim_end().to_owned())
 }
 
-fn first_model(caller: &Caller) -> anyhow::Result<String> {
+fn first_model(caller: &ServerClient) -> anyhow::Result<String> {
     let models = caller.json("/v1/models")?;
     let models = models["data"].as_array().map_or(&[][..], Vec::as_slice);
     let loaded = models.iter().find(|model| model["loaded"] != false);

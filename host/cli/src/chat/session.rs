@@ -8,26 +8,26 @@ use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
 
 use super::commands::{HELP, Slash, parse};
-use super::conversation::Conversation;
+use super::conversation::ChatHistory;
 use super::screen::Screen;
 use super::stream::answer;
-use crate::caller::Caller;
+use crate::caller::ServerClient;
 use crate::interrupt::Interrupt;
 
 /// Lines that the history keeps.
 const HISTORY_MAX: usize = 1000;
 
 struct Session {
-    caller: Caller,
-    conversation: Conversation,
+    caller: ServerClient,
+    conversation: ChatHistory,
     screen: Screen,
     interrupt: Interrupt,
 }
 
 /// Read messages and commands until the user ends it.
 pub(super) fn talk(
-    caller: Caller,
-    conversation: Conversation,
+    caller: ServerClient,
+    conversation: ChatHistory,
     screen: Screen,
     interrupt: Interrupt,
     history: Option<PathBuf>,

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::screen::Screen;
-use crate::caller::Caller;
+use crate::caller::ServerClient;
 use crate::interrupt::Interrupt;
 
 /// Bytes of an event of a stream.
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// An answer.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ChatAnswer {
     pub(super) text: String,
     /// Text of its reasoning.
     reasoning: String,
@@ -38,11 +38,11 @@ pub(super) struct Answer {
 
 /// Ask for an answer and show it until it ends, or until Ctrl-C comes.
 pub(super) fn answer(
-    caller: &Caller,
+    caller: &ServerClient,
     request: &Value,
     interrupt: &Interrupt,
     screen: &Screen,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<ChatAnswer> {
     interrupt.came();
     let begun = Instant::now();
     let response = caller.post("/v1/chat/completions", request)?;
@@ -50,7 +50,7 @@ pub(super) fn answer(
     let (sender, events) = sync_channel(EVENTS);
     // The reader waits for the server, this thread for the reader and for Ctrl-C.
     std::thread::spawn(move || read(lines, &sender));
-    let mut answer = Answer::default();
+    let mut answer = ChatAnswer::default();
     loop {
         if interrupt.came() {
             answer.stopped = true;
@@ -110,7 +110,7 @@ fn next(lines: &mut impl BufRead) -> anyhow::Result<Option<Value>> {
     }
 }
 
-impl Answer {
+impl ChatAnswer {
     /// The answer of a model, for programs.
     pub(super) fn json(&self, model: &str) -> Value {
         json!({

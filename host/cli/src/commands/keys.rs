@@ -17,7 +17,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::admin_args::AdminServer;
 use crate::admin_client::AdminClient;
-use crate::key_args::{KeyPlace, KeyTermArgs, KeysCommand};
+use crate::key_args::{KeyTarget, KeyTermArgs, KeysCommand};
 
 /// Longest password that is read, in bytes, with the end of its line.
 const MAX_PASSWORD_BYTES: u64 = 4_096;
@@ -189,7 +189,7 @@ impl StoredKeys {
     }
 }
 
-fn of(place: KeyPlace) -> anyhow::Result<Place> {
+fn of(place: KeyTarget) -> anyhow::Result<Place> {
     if let Some(store) = place.store {
         let audit = place.audit.as_deref();
         return Ok(Place::File(StoredKeys::open(&store, audit)?));

@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::advice;
-use crate::cli::{ModelInput, ParseArgs};
+use crate::cli::{OfflineInput, ParseArgs};
 
 /// `mortise template render`
-pub(crate) fn template(input: &ModelInput) -> anyhow::Result<()> {
+pub(crate) fn template(input: &OfflineInput) -> anyhow::Result<()> {
     answer(input, Vec::new(), Harness::template)
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn parse(args: &ParseArgs) -> anyhow::Result<()> {
 }
 
 /// Names of formats with a line about each: what the settings of the output parser may say.
-fn formats(input: &ModelInput, as_json: bool) -> anyhow::Result<()> {
+fn formats(input: &OfflineInput, as_json: bool) -> anyhow::Result<()> {
     let plugins = advice::load_plugins(plugins(input, Vec::new()))?;
     let schema = plugins.settings_schema(Kind::OutputParser);
     let schema: Value = serde_json::from_str(schema.unwrap_or("{}"))
@@ -60,7 +60,7 @@ fn formats(input: &ModelInput, as_json: bool) -> anyhow::Result<()> {
     })
 }
 
-fn plugins(input: &ModelInput, bindings: Vec<BindingConfig>) -> PluginConfig {
+fn plugins(input: &OfflineInput, bindings: Vec<BindingConfig>) -> PluginConfig {
     PluginConfig {
         dir: input.plugins.clone(),
         bindings,
@@ -71,13 +71,13 @@ fn plugins(input: &ModelInput, bindings: Vec<BindingConfig>) -> PluginConfig {
 }
 
 /// `mortise grammar check`
-pub(crate) fn grammar(input: &ModelInput) -> anyhow::Result<()> {
+pub(crate) fn grammar(input: &OfflineInput) -> anyhow::Result<()> {
     answer(input, Vec::new(), Harness::grammar)
 }
 
 /// Read the input, ask the plugin, print what it said.
 fn answer(
-    input: &ModelInput,
+    input: &OfflineInput,
     bindings: Vec<BindingConfig>,
     ask: impl FnOnce(&Harness, Value) -> anyhow::Result<Value>,
 ) -> anyhow::Result<()> {
@@ -100,7 +100,7 @@ struct TokenizeRequest {
 }
 
 /// `mortise tokenize`
-pub(crate) fn tokenize(input: &ModelInput) -> anyhow::Result<()> {
+pub(crate) fn tokenize(input: &OfflineInput) -> anyhow::Result<()> {
     let request: TokenizeRequest = read(input.input.as_deref())?;
     let tokenizer = model_files(input.model.as_deref())?.tokenizer;
     let tokens = match (request.text, request.tokens) {

@@ -12,10 +12,10 @@ use clap::builder::RangedU64ValueParser;
 use mortise_harness::{print, print_json};
 use serde_json::json;
 
-use self::report::Report;
+use self::report::ServerReport;
 use self::sample::Sample;
 use self::table::Size;
-use crate::caller::{Caller, Target};
+use crate::caller::{ServerClient, ServerTarget};
 use crate::interrupt::Interrupt;
 
 /// Time between two looks for Ctrl-C.
@@ -31,7 +31,7 @@ const HOME: &str = "\x1b[H\x1b[J";
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
-    target: Target,
+    target: ServerTarget,
     /// Seconds between two looks, over which rates are measured
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
     interval: u64,
@@ -45,13 +45,13 @@ pub(crate) struct TopArgs {
 
 /// Do what the command line says.
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
-    let caller = Caller::of(&args.target)?;
+    let caller = ServerClient::of(&args.target)?;
     let interval = Duration::from_secs(args.interval);
     // A server that is not there at the start is a wrong address.
     let first = Sample::take(&caller)?;
     if args.once {
         std::thread::sleep(interval);
-        let report = Report::between(&first, &Sample::take(&caller)?);
+        let report = ServerReport::between(&first, &Sample::take(&caller)?);
         return match args.json {
             true => print_json(&report.json(&caller.url)),
             false => print(&table::table(&report, &caller.url, Size::WHOLE)),
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
             }
         };
         if let Some(before) = &before {
-            let report = Report::between(before, &now);
+            let report = ServerReport::between(before, &now);
             match (args.json, live) {
                 (true, _) => print(&format!("{}\n", report.json(&caller.url)))?,
                 (false, true) => {

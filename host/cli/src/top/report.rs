@@ -7,7 +7,7 @@ use super::sample::Sample;
 
 /// A server at work.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct ServerReport {
     pub(super) version: String,
     /// Requests that are being answered; the one that asks for this is none of them.
     pub(super) in_flight: u64,
@@ -15,13 +15,13 @@ pub(super) struct Report {
     pub(super) requests_per_second: f64,
     /// Requests refused with status 429 since the start.
     pub(super) refused: u64,
-    pub(super) models: Vec<Model>,
-    pub(super) plugins: Vec<Plugin>,
+    pub(super) models: Vec<ModelSample>,
+    pub(super) plugins: Vec<PluginSample>,
 }
 
 /// A model; rates are those of the time between the samples.
 #[derive(Debug, Serialize)]
-pub(super) struct Model {
+pub(super) struct ModelSample {
     pub(super) name: String,
     pub(super) state: String,
     pub(super) running: u64,
@@ -40,7 +40,7 @@ pub(super) struct Model {
 
 /// A plugin.
 #[derive(Debug, Serialize)]
-pub(super) struct Plugin {
+pub(super) struct PluginSample {
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) instances: u64,
@@ -52,7 +52,7 @@ pub(super) struct Plugin {
     pub(super) suspended: bool,
 }
 
-impl Report {
+impl ServerReport {
     pub(super) fn between(before: &Sample, now: &Sample) -> Self {
         let span = Span { before, now };
         let models = now.labels("mortise_model_state", "model");
@@ -105,14 +105,14 @@ impl Span<'_> {
         (count > 0.0).then(|| sum / count * 1000.0)
     }
 
-    fn model(&self, name: &str) -> Model {
+    fn model(&self, name: &str) -> ModelSample {
         let of = [("model", name)];
         let number = |series: &str| self.now.sum(series, &of);
         let count = |series: &str| self.now.count(series, &of);
         let blocks = number("mortise_kv_blocks");
         let part = |series: &str| (blocks > 0.0).then(|| number(series) / blocks);
         let state = self.now.label_of("mortise_model_state", of[0], "state");
-        Model {
+        ModelSample {
             name: name.to_owned(),
             state: state.unwrap_or("unknown").to_owned(),
             running: count("mortise_batch_size_decode"),
@@ -126,7 +126,7 @@ impl Span<'_> {
         }
     }
 
-    fn plugin(&self, name: &str) -> Plugin {
+    fn plugin(&self, name: &str) -> PluginSample {
         let of = [("plugin", name)];
         let kinds = self.now.labels("mortise_plugin_instances", "kind");
         let has = |kind: &&str| {
@@ -135,7 +135,7 @@ impl Span<'_> {
                 > 0.0
         };
         let kinds: Vec<&str> = kinds.into_iter().filter(has).collect();
-        Plugin {
+        PluginSample {
             name: name.to_owned(),
             kind: kinds.join(" "),
             instances: self.now.count("mortise_plugin_instances", &of),
@@ -167,7 +167,7 @@ mod tests {
         let before = Sample::read(&page(10));
         let mut now = Sample::read(&page(30));
         now.at = before.at + Duration::from_secs(2);
-        let model = &Report::between(&before, &now).models[0];
+        let model = &ServerReport::between(&before, &now).models[0];
         assert_eq!((model.name.as_str(), model.state.as_str()), ("a", "loaded"));
         assert_eq!((model.tokens_per_second, model.kv_used), (10.0, Some(0.25)));
         assert_eq!(model.first_token_ms, Some(250.0));
@@ -175,7 +175,7 @@ mod tests {
         let mut fresh = Sample::read(&page(1));
         fresh.at = before.at + Duration::from_secs(2);
         assert_eq!(
-            Report::between(&before, &fresh).models[0].tokens_per_second,
+            ServerReport::between(&before, &fresh).models[0].tokens_per_second,
             0.0
         );
     }

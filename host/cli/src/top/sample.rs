@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 
-use crate::caller::Caller;
+use crate::caller::ServerClient;
 
 /// A series of the metrics page: one line.
 #[derive(Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    pub(super) fn take(caller: &Caller) -> anyhow::Result<Self> {
+    pub(super) fn take(caller: &ServerClient) -> anyhow::Result<Self> {
         let sample = Self::read(&caller.text("/metrics")?);
         if !sample
             .series

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Model, Plugin, Report};
+use super::report::{ModelSample, PluginSample, ServerReport};
 
 /// Rows of models, and of plugins; the busiest are shown.
 const ROWS_MAX: usize = 20;
@@ -66,7 +66,7 @@ impl Size {
 }
 
 /// A report in columns.
-pub(super) fn table(report: &Report, url: &str, size: Size) -> String {
+pub(super) fn table(report: &ServerReport, url: &str, size: Size) -> String {
     let mut text = format!(
         "mortise {} at {url}\n{} in flight, {} streams, {:.1} requests/s, {} refused with 429\n\n",
         report.version,
@@ -81,11 +81,11 @@ pub(super) fn table(report: &Report, url: &str, size: Size) -> String {
     size.fitted(&text)
 }
 
-fn models(models: &[Model], size: Size, text: &mut String) {
+fn models(models: &[ModelSample], size: Size, text: &mut String) {
     let name_width = size.name();
     // The last column goes first.
     let memory = size.columns >= name_width + MODEL_COLUMNS;
-    let mut rows: Vec<&Model> = models.iter().collect();
+    let mut rows: Vec<&ModelSample> = models.iter().collect();
     rows.sort_by(|one, other| busy(other).total_cmp(&busy(one)));
     // Writing to a text does not fail, here and below.
     let _ = writeln!(
@@ -121,9 +121,9 @@ fn models(models: &[Model], size: Size, text: &mut String) {
     more(rows.len(), size, "models", text);
 }
 
-fn plugins(plugins: &[Plugin], size: Size, text: &mut String) {
+fn plugins(plugins: &[PluginSample], size: Size, text: &mut String) {
     let name_width = size.name();
-    let mut rows: Vec<&Plugin> = plugins.iter().collect();
+    let mut rows: Vec<&PluginSample> = plugins.iter().collect();
     rows.sort_by(|one, other| other.calls_per_second.total_cmp(&one.calls_per_second));
     let _ = writeln!(
         text,
@@ -146,7 +146,7 @@ fn plugins(plugins: &[Plugin], size: Size, text: &mut String) {
     more(rows.len(), size, "plugins", text);
 }
 
-fn busy(model: &Model) -> f64 {
+fn busy(model: &ModelSample) -> f64 {
     model.tokens_per_second + (model.running + model.waiting) as f64
 }
 

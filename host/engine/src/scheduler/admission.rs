@@ -8,13 +8,13 @@ use crate::cached_prefix::shareable;
 use crate::fair_queue::TOKEN;
 
 use super::Scheduler;
-use super::task::Task;
+use super::task::StepTask;
 
 /// Running sequences by tenant, and the number that each tenant is entitled to.
 pub(super) type Served = BTreeMap<Arc<str>, (usize, usize)>;
 
 /// Order of admission and prefill: lower is sooner.
-pub(super) type Turn = (Reverse<i32>, u64, bool, u64);
+pub(super) type AdmissionOrder = (Reverse<i32>, u64, bool, u64);
 
 impl Scheduler {
     /// Admit waiting sequences one by one while there is room. A sequence that does not fit holds up
@@ -43,7 +43,7 @@ impl Scheduler {
 
     /// Remove the next sequence to admit: the first by [`turn`](Self::turn), and of these the first to
     /// arrive.
-    fn next_in_line(&mut self) -> Option<Task> {
+    fn next_in_line(&mut self) -> Option<StepTask> {
         let candidates = self.waiting.values().filter(|task| task.runnable());
         let served = self.served();
         let next = candidates.min_by_key(|task| (self.turn(task, &served), task.id));
@@ -67,7 +67,7 @@ impl Scheduler {
 
     /// The order in which sequences are admitted and prompts are computed: by priority, then the tenant
     /// with the lowest virtual time, of equals one below its entitlement, then by key.
-    pub(super) fn turn(&self, task: &Task, served: &Served) -> Turn {
+    pub(super) fn turn(&self, task: &StepTask, served: &Served) -> AdmissionOrder {
         let (tenant, key) = self.fair_queue.virtual_time(&task.share);
         let served = served.get(&task.share.tenant);
         let full = served.is_some_and(|(running, entitled)| running >= entitled);
@@ -76,7 +76,7 @@ impl Scheduler {
 
     /// Make room for the known tokens of `task`, if need be by preemption; `displaced` says whether this
     /// step preempted a sequence for fairness already. Returns whether there is room.
-    fn make_room(&mut self, task: &Task, displaced: &mut bool) -> bool {
+    fn make_room(&mut self, task: &StepTask, displaced: &mut bool) -> bool {
         loop {
             if self.running.is_empty() {
                 return true;
@@ -100,8 +100,8 @@ impl Scheduler {
 
     /// Blocks that `task` may take and that are not needed for known tokens of running sequences, less one
     /// for each running sequence and for `task`: each may soon need another.
-    fn spare_blocks(&self, task: &Task) -> usize {
-        let missing = |task: &Task| {
+    fn spare_blocks(&self, task: &StepTask) -> usize {
+        let missing = |task: &StepTask| {
             let held = task.kv.table.len().max(task.expected);
             self.pool.blocks_for(task.tokens.len()).saturating_sub(held)
         };
@@ -112,7 +112,7 @@ impl Scheduler {
     }
 
     /// Spare blocks that `task` would take.
-    fn needed_blocks(&self, task: &Task) -> usize {
+    fn needed_blocks(&self, task: &StepTask) -> usize {
         if task.scores_prompt {
             return self.pool.blocks_for(task.tokens.len());
         }
@@ -123,7 +123,7 @@ impl Scheduler {
     }
 
     /// Leading blocks of `task` that running sequences have or will have computed.
-    fn computed_by_others(&self, task: &Task) -> usize {
+    fn computed_by_others(&self, task: &StepTask) -> usize {
         if !self.pool.caches() || task.scores_prompt {
             return 0;
         }
@@ -144,9 +144,9 @@ impl Scheduler {
 
     /// The sequence to preempt for `task`, if any: first a paused one, then one of lower priority, then,
     /// where nothing else could be computed, one that waits for its mask; of these the last in rank.
-    fn displaceable(&self, task: &Task) -> Option<usize> {
+    fn displaceable(&self, task: &StepTask) -> Option<usize> {
         let paused = self.running.iter().rposition(|other| other.paused);
-        let lower = |other: &Task| other.priority < task.priority;
+        let lower = |other: &StepTask| other.priority < task.priority;
         paused
             .or_else(|| self.running.iter().rposition(lower))
             .or_else(|| self.blocked())
@@ -155,16 +155,16 @@ impl Scheduler {
     /// The last in rank of the sequences that wait for masks, if they may be preempted and no running
     /// sequence can be computed.
     fn blocked(&self) -> Option<usize> {
-        if !self.preempts_blocked || self.running.iter().any(Task::runnable) {
+        if !self.preempts_blocked || self.running.iter().any(StepTask::runnable) {
             return None;
         }
-        self.running.iter().rposition(Task::awaits_mask)
+        self.running.iter().rposition(StepTask::awaits_mask)
     }
 
     /// The last in rank of the sequences that hold what the tenant of `task` is entitled to: a place, if
     /// none is free, or else blocks. A tenant within its share does not wait until another, which holds
     /// more than its own, has fallen behind in virtual time.
-    fn above_share(&self, task: &Task, free_place: bool) -> Option<usize> {
+    fn above_share(&self, task: &StepTask, free_place: bool) -> Option<usize> {
         let served = self.served();
         let shares = self.pool.shares();
         let within = match free_place {
@@ -191,7 +191,7 @@ impl Scheduler {
 
     /// The last in rank of the sequences whose virtual time is ahead of that of `task` by more than the
     /// tokens of a step.
-    fn ahead_of(&self, task: &Task) -> Option<usize> {
+    fn ahead_of(&self, task: &StepTask) -> Option<usize> {
         let allowance = TOKEN.saturating_mul(self.limits.tokens as u64);
         self.running.iter().rposition(|other| {
             other.priority == task.priority

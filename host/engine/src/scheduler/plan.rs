@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::block_pool::Parent;
 use crate::cached_prefix::shareable;
 
-use super::task::Task;
+use super::task::StepTask;
 use super::{CONTENTION_STEPS, SCORED_ROWS_MAX, Scheduler, SequenceId, Slice};
 
 impl Scheduler {
@@ -20,7 +20,7 @@ impl Scheduler {
         let mut plan = self.divide_budget();
         self.find_blocks(&mut plan);
         while plan.is_empty()
-            && let Some(first) = self.running.iter().position(Task::runnable)
+            && let Some(first) = self.running.iter().position(StepTask::runnable)
         {
             // All wait for blocks of others: the first in rank that can run gets its own.
             let id = self.running[first].id;
@@ -37,7 +37,7 @@ impl Scheduler {
     /// Preempt the last in rank of the sequences that wait for masks, if that is allowed now, so that
     /// `id` gets blocks.
     fn preempt_one_blocked(&mut self, id: SequenceId) -> bool {
-        let blocked = |task: &Task| task.id != id && task.awaits_mask();
+        let blocked = |task: &StepTask| task.id != id && task.awaits_mask();
         let victim = self.running.iter().rposition(blocked);
         match victim.filter(|_| self.preempts_blocked) {
             Some(victim) => {
@@ -53,7 +53,7 @@ impl Scheduler {
         let prompts = self.prompts_in_turn();
         let yielding = self.yielding(&prompts);
         self.yielded = !yielding.is_empty();
-        let decoding = |task: &&Task| {
+        let decoding = |task: &&StepTask| {
             task.runnable() && task.decoding && !yielding.contains(&task.share.tenant)
         };
         let decoders = self.running.iter().filter(decoding).count();
@@ -81,7 +81,8 @@ impl Scheduler {
     /// a row, so that no number of newcomers stops them.
     fn yielding(&self, prompts: &[usize]) -> Vec<Arc<str>> {
         let newcomer = prompts.first().map(|index| &self.running[*index]);
-        let ends = |task: &&Task| task.remaining() <= self.contended_chunk.min(self.limits.tokens);
+        let ends =
+            |task: &&StepTask| task.remaining() <= self.contended_chunk.min(self.limits.tokens);
         let Some(newcomer) = newcomer.filter(ends) else {
             return Vec::new();
         };
@@ -90,7 +91,7 @@ impl Scheduler {
         }
         let mut above = self.served();
         above.retain(|_, (running, entitled)| running > entitled);
-        let yields = |task: &&Task| {
+        let yields = |task: &&StepTask| {
             above.contains_key(&task.share.tenant)
                 && task.share.tenant != newcomer.share.tenant
                 && self.fair_queue.lead(&newcomer.share, &task.share) == 0
@@ -135,7 +136,7 @@ impl Scheduler {
     /// prompt ends computes no prompts of tenants behind it: they would only delay its first token.
     fn divide_among_prompts(&self, prompts: &[usize], budget: usize, plan: &mut Vec<Slice>) {
         let contended = self.is_contended();
-        let mut ending: Option<&Task> = None;
+        let mut ending: Option<&StepTask> = None;
         let size = self.pool.block_tokens();
         let mut claimed: Vec<(Parent, &[u32])> = Vec::new();
         let (mut left, mut scored) = (budget, SCORED_ROWS_MAX);
@@ -146,7 +147,7 @@ impl Scheduler {
             if task.scores_prompt && scored == 0 {
                 continue;
             }
-            let delays = |other: &Task| other.share.tenant != task.share.tenant;
+            let delays = |other: &StepTask| other.share.tenant != task.share.tenant;
             if contended && ending.is_some_and(delays) {
                 continue;
             }
@@ -204,7 +205,7 @@ impl Scheduler {
                 self.running[index].kv.table.push(block);
                 continue;
             }
-            let others = |task: &Task| task.id != id && task.paused;
+            let others = |task: &StepTask| task.id != id && task.paused;
             let paused = self.running.iter().rposition(others);
             let last = self.running.len() - 1;
             match paused {
@@ -262,7 +263,7 @@ impl Scheduler {
 }
 
 /// The next tokens of a sequence, at most `most`.
-fn slice(task: &Task, most: usize) -> Slice {
+fn slice(task: &StepTask, most: usize) -> Slice {
     let most = match task.scores_prompt {
         true => most.min(SCORED_ROWS_MAX),
         false => most,

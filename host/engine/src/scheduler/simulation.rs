@@ -492,7 +492,7 @@ impl Simulation {
 
     /// Run to the end. Returns the scheduler's counters, and the simulation's own: discarded results, steps
     /// that preempted for late masks, and steps with protected blocks.
-    fn run(mut self) -> (super::Tally, [usize; 3]) {
+    fn run(mut self) -> (super::SchedulerTally, [usize; 3]) {
         let mut steps = 0;
         while self.arrivals_left > 0 || !self.sequences.is_empty() {
             self.arrive();
@@ -517,7 +517,7 @@ fn random_schedules_keep_every_promise() {
     let count = wanted.map_or(20_000, |count| {
         count.parse().expect("a number of simulations")
     });
-    let (mut all, mut own) = (super::Tally::default(), [0u64; 3]);
+    let (mut all, mut own) = (super::SchedulerTally::default(), [0u64; 3]);
     for seed in 0..count {
         let outcome = std::panic::catch_unwind(|| Simulation::new(seed).run());
         let (tally, counted) = outcome.unwrap_or_else(|_| panic!("simulation {seed} failed"));

@@ -14,7 +14,7 @@ use super::{Arrival, SequenceId};
 pub(super) type Rank = (Reverse<i32>, u64);
 
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct StepTask {
     pub(super) id: SequenceId,
     pub(super) tokens: Vec<u32>,
     /// Tokens of the prompt.
@@ -44,7 +44,7 @@ pub(super) struct Task {
     pub(super) scores_prompt: bool,
 }
 
-impl Task {
+impl StepTask {
     pub(super) fn new(arrival: Arrival, account: AccountId) -> Self {
         Self {
             id: arrival.id,

@@ -14,7 +14,7 @@ use mortise_kernels::linear::RowLogits;
 use mortise_model::{InputError, SampleParams, SampledToken, TokenSource};
 
 use super::{StepLoop, catch_panic, rows, scored_rows};
-use crate::decision::Decision;
+use crate::decision::RowDecision;
 use crate::forward::{DeviceLogits, ForwardPass};
 use crate::scheduler::{PENDING_TOKEN, SequenceId, Slice};
 
@@ -236,7 +236,7 @@ impl StepLoop {
                     ids.push(slice.id);
                     params.push(row);
                 }
-                Err(Decision::Pending) => decided |= self.keep_row(first, slice.id),
+                Err(RowDecision::Pending) => decided |= self.keep_row(first, slice.id),
                 Err(decision) => {
                     decided = true;
                     self.decide(slice.id, decision);

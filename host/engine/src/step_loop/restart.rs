@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::StepLoop;
-use crate::decision::Decision;
+use crate::decision::RowDecision;
 use crate::event::SequenceError;
 
 impl StepLoop {
@@ -26,7 +26,7 @@ impl StepLoop {
             let error = error.clone();
             // A sequence in a state that this finds impossible is dropped, which closes its stream.
             let _ = catch_unwind(AssertUnwindSafe(move || {
-                sequence.commit(Decision::Fail(error), 0);
+                sequence.commit(RowDecision::Fail(error), 0);
                 sequence.flush();
             }));
         }

@@ -8,14 +8,14 @@ use mortise_kernels::linear::RowLogits;
 use mortise_kernels::pool::for_each_piece;
 
 use super::{ForwardOutput, StepLoop, rows, scored_rows};
-use crate::decision::Decision;
+use crate::decision::RowDecision;
 use crate::event::SequenceError;
-use crate::load::Counters;
+use crate::load::LoadCounters;
 use crate::scheduler::{Scheduler, SequenceId, Slice};
 use crate::sequence::Sequence;
 
 /// A sequence, its row of logits, and the decision once it is made.
-type Sampling<'a> = (&'a mut Sequence, RowLogits<'a>, Option<Decision>);
+type Sampling<'a> = (&'a mut Sequence, RowLogits<'a>, Option<RowDecision>);
 
 impl StepLoop {
     /// Sample a token for each sequence whose logits and mask are ready, from new rows and from rows kept
@@ -81,7 +81,7 @@ impl StepLoop {
         &mut self,
         slices: &[Slice],
         own: &mut [Vec<RowLogits<'_>>],
-    ) -> Vec<Option<Decision>> {
+    ) -> Vec<Option<RowDecision>> {
         let sequences = self.sequences.iter_mut();
         let mut sequences: BTreeMap<SequenceId, &mut Sequence> =
             sequences.map(|(id, sequence)| (*id, sequence)).collect();
@@ -113,7 +113,7 @@ impl StepLoop {
         for (id, sequence) in &mut self.sequences {
             if sequence.awaits_mask() && !sequence.is_paused() {
                 let decision = sequence.decide_held();
-                decided |= decision != Decision::Pending;
+                decided |= decision != RowDecision::Pending;
                 commit(
                     &mut self.scheduler,
                     &self.shared.counters,
@@ -134,11 +134,11 @@ impl StepLoop {
         if let Some(group) = groups.find(|group| group.ids().contains(&id)) {
             group.fail(&error, &mut self.scheduler);
         }
-        self.decide(id, Decision::Fail(error));
+        self.decide(id, RowDecision::Fail(error));
     }
 
     /// Commit a decision about a sequence, if it is still there.
-    pub(super) fn decide(&mut self, id: SequenceId, decision: Decision) {
+    pub(super) fn decide(&mut self, id: SequenceId, decision: RowDecision) {
         if let Some(sequence) = self.sequences.get_mut(&id) {
             commit(
                 &mut self.scheduler,
@@ -155,7 +155,7 @@ impl StepLoop {
     pub(super) fn sample_slice(
         &mut self,
         slice: &Slice,
-        mut first: Option<Decision>,
+        mut first: Option<RowDecision>,
         rows: Vec<RowLogits<'_>>,
     ) -> bool {
         let Some(sequence) = self.sequences.get_mut(&slice.id) else {
@@ -169,9 +169,9 @@ impl StepLoop {
             let Some(decision) = first.take().or_else(next) else {
                 break;
             };
-            decided |= decision != Decision::Pending;
+            decided |= decision != RowDecision::Pending;
             let scheduler = &mut self.scheduler;
-            let Decision::Token(token) = &decision else {
+            let RowDecision::Token(token) = &decision else {
                 commit(
                     scheduler,
                     &self.shared.counters,
@@ -245,10 +245,10 @@ impl StepLoop {
 /// Commit a decision. Returns whether a token was added.
 pub(super) fn commit(
     scheduler: &mut Scheduler,
-    counters: &Counters,
+    counters: &LoadCounters,
     id: SequenceId,
     sequence: &mut Sequence,
-    decision: Decision,
+    decision: RowDecision,
 ) -> bool {
     let Some(token) = sequence.commit(decision, scheduler.cached_tokens(id)) else {
         return false;

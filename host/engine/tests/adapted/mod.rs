@@ -8,7 +8,7 @@ use mortise_engine::{
     BeamParams, BeamRequest, EarlyStopping, Engine, EngineConfig, LogprobParams, SequenceRequest,
     Share, Speculation, TokenStream,
 };
-use mortise_model::{Adapter, Model, ModelFolder};
+use mortise_model::{Adapter, Decoder, ModelFolder};
 
 use super::support::{collect, greedy};
 use super::{engine, model, read, requests};
@@ -16,7 +16,7 @@ use super::{engine, model, read, requests};
 const BASE: &str = "llama-rope-scaled";
 
 /// No adapter, and two.
-fn adapters(model: &Model) -> [Option<Arc<Adapter>>; 3] {
+fn adapters(model: &Decoder) -> [Option<Arc<Adapter>>; 3] {
     let load = |name: &str| {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/adapters");
         let folder = ModelFolder::open(path.join(name)).unwrap();
@@ -26,7 +26,7 @@ fn adapters(model: &Model) -> [Option<Arc<Adapter>>; 3] {
 }
 
 /// Every request with every adapter, in turn.
-fn adapted(model: &Model) -> Vec<SequenceRequest> {
+fn adapted(model: &Decoder) -> Vec<SequenceRequest> {
     let adapters = adapters(model);
     let with = |place: usize| {
         let adapters = adapters.clone();
@@ -39,7 +39,7 @@ fn adapted(model: &Model) -> Vec<SequenceRequest> {
     (0..requests().len()).flat_map(with).collect()
 }
 
-fn alone(model: &Arc<Model>) -> Vec<Vec<String>> {
+fn alone(model: &Arc<Decoder>) -> Vec<Vec<String>> {
     let config = EngineConfig {
         prefix_cache: false,
         threads: 1,

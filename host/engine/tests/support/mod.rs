@@ -11,7 +11,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, FinishReason, ForwardPass, SamplingParams, SequenceError,
+    Engine, EngineConfig, EngineHandle, ForwardPass, SamplingParams, SequenceEnd, SequenceError,
     SequenceRequest, SequenceUsage, Share, TokenEvent, TokenStream,
 };
 use mortise_kernels::linear::{Highest, RowLogits, Scores, WantedLogits};
@@ -212,7 +212,7 @@ pub fn greedy(prompt: &[u32], max_tokens: u32) -> SequenceRequest {
 }
 
 /// End of a stream: finish reason and usage, or the error.
-pub type End = Result<(FinishReason, SequenceUsage), SequenceError>;
+pub type End = Result<(SequenceEnd, SequenceUsage), SequenceError>;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

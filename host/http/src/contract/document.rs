@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::notation::{Schemas, declared, expression};
-use super::{Answer, Contract, Operation};
+use super::{Answer, DialectContract, Operation};
 use crate::problem::Problem;
 
 /// Status that a dialect writes for a status.
@@ -14,7 +14,7 @@ pub(crate) type OfStatus = Option<fn(&Problem) -> StatusCode>;
 
 /// Words about a whole document.
 #[derive(Debug, Clone, Copy)]
-pub struct About {
+pub struct ApiInfo {
     /// Its title.
     pub title: &'static str,
     /// Description of the server.
@@ -33,7 +33,10 @@ struct Parts {
 ///
 /// # Errors
 /// When a shape is not in the notation, a name is declared in two ways, or a type is not declared.
-pub fn document(about: About, contracts: &[(Contract, OfStatus)]) -> Result<Value, String> {
+pub fn document(
+    about: ApiInfo,
+    contracts: &[(DialectContract, OfStatus)],
+) -> Result<Value, String> {
     let mut parts = Parts::default();
     for (contract, of_status) in contracts {
         for text in contract.shapes {
@@ -107,7 +110,7 @@ impl Parts {
 
     fn add(
         &mut self,
-        contract: &Contract,
+        contract: &DialectContract,
         of_status: OfStatus,
         operation: &Operation,
     ) -> Result<(), String> {
@@ -269,8 +272,8 @@ mod tests {
     fn contract(
         shapes: &'static [&'static str],
         operation: Operation,
-    ) -> [(Contract, OfStatus); 1] {
-        let contract = Contract {
+    ) -> [(DialectContract, OfStatus); 1] {
+        let contract = DialectContract {
             tag: "T",
             about: "",
             shapes,
@@ -287,7 +290,7 @@ mod tests {
         )]
     }
 
-    const ABOUT: About = About {
+    const ABOUT: ApiInfo = ApiInfo {
         title: "t",
         description: "d",
     };

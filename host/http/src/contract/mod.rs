@@ -17,8 +17,8 @@ use axum::routing::{MethodFilter, on};
 use serde_json::{Value, json};
 
 pub(crate) use self::document::OfStatus;
-pub use self::document::{About, document};
-pub(crate) use self::pages::{DOCUMENT, LOOK, PAGE, Pages};
+pub use self::document::{ApiInfo, document};
+pub(crate) use self::pages::{ContractPages, DOCUMENT, LOOK, PAGE};
 
 /// Statuses of refusals that every route has: of the head of a request, of the host name, of a defect, of a
 /// server that starts, stops or is full.
@@ -322,7 +322,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
 /// Declarations of one dialect.
 #[derive(Debug, Clone)]
-pub struct Contract {
+pub struct DialectContract {
     /// Name of the dialect in the document.
     pub tag: &'static str,
     /// Description of the dialect.

@@ -30,9 +30,9 @@ const PAGE_HEADERS: [(HeaderName, &str); 3] = [
 
 /// The document and its page as they are sent, once they are made of all routes, their own included.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pages(Arc<OnceLock<(Bytes, Bytes)>>);
+pub(crate) struct ContractPages(Arc<OnceLock<(Bytes, Bytes)>>);
 
-impl Pages {
+impl ContractPages {
     /// Send this document from now on. Only the first one counts.
     pub(crate) fn show(&self, document: &Value) {
         let json = Bytes::from(document.to_string());

@@ -223,7 +223,7 @@ struct Notes {
     notes: RefCell<Vec<String>>,
 }
 
-impl Progress for Notes {
+impl DownloadProgress for Notes {
     fn begin(&self, file: &str, total: u64, present: u64) {
         self.begun
             .borrow_mut()

@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use mortise_hub::Progress;
+use mortise_hub::DownloadProgress;
 use mortise_object_store::Expected;
 
-use super::{Library, Stored, now};
+use super::{Library, StoredModels, now};
 use crate::contents::{remove_folder, settle};
-use crate::entries::Entry;
+use crate::entries::LibraryEntry;
 use crate::error::{LibraryError, disk};
-use crate::record::Record;
+use crate::record::ModelRecord;
 use crate::room::Promise;
 
 /// Times at which models were needed last, in seconds since 1970.
@@ -26,7 +26,7 @@ impl Uses {
     }
 
     /// When a model was needed last, or came.
-    fn last(&self, entry: &Entry) -> u64 {
+    fn last(&self, entry: &LibraryEntry) -> u64 {
         let uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         uses.get(&entry.name).copied().unwrap_or(entry.added_at)
     }
@@ -37,7 +37,7 @@ const FETCHING: &str = "fetching";
 
 impl Library {
     /// The model of the object store whose files belong at a path, if they are not there.
-    fn missing(&self, path: &Path) -> Option<(&Stored, Record)> {
+    fn missing(&self, path: &Path) -> Option<(&StoredModels, ModelRecord)> {
         let stored = self.stored.as_ref()?;
         let inside = path.strip_prefix(&self.config.folder).ok()?;
         let mut records = stored.records().into_iter();
@@ -56,9 +56,13 @@ impl Library {
     ///
     /// # Errors
     /// When there is no room, the store fails, or what it has is not what it should be.
-    pub fn bring_files(&self, path: &Path, progress: &dyn Progress) -> Result<bool, LibraryError> {
+    pub fn bring_files(
+        &self,
+        path: &Path,
+        progress: &dyn DownloadProgress,
+    ) -> Result<bool, LibraryError> {
         let inside = path.strip_prefix(&self.config.folder).ok();
-        let of_library = |entry: &Entry| Some(&*entry.path) == inside;
+        let of_library = |entry: &LibraryEntry| Some(&*entry.path) == inside;
         if let Some(entry) = self.entries().into_iter().find(of_library) {
             self.uses.note(&entry.name);
         }
@@ -137,9 +141,9 @@ impl Library {
     }
 
     /// The copy that was not needed for longest, of those that the object store has and nothing uses.
-    fn least_needed(&self) -> Option<Entry> {
+    fn least_needed(&self) -> Option<LibraryEntry> {
         let (stored, ties) = (self.stored.as_ref()?, self.ties.get()?);
-        let spare = |entry: &Entry| {
+        let spare = |entry: &LibraryEntry| {
             let record = stored.record(&entry.name);
             record.is_some_and(|record| record.path() == entry.path) && !(ties.in_use)(&entry.name)
         };

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mortise_hub::{Hub, HubError, ModelReference, Progress};
+use mortise_hub::{DownloadProgress, Hub, HubError, ModelReference};
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, broadcast};
 
 use super::{Library, blocking, now, reference_of};
-use crate::entries::{Entry, Source};
+use crate::entries::{EntrySource, LibraryEntry};
 use crate::error::LibraryError;
 use crate::limits::{MAX_ACTIVE_PULLS, MAX_ENDED_PULLS, MAX_PULL_BACKLOG, MAX_PULLS_AT_ONCE};
-use crate::room::{Promise, Room};
+use crate::room::{LibraryRoom, Promise};
 
 /// State of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -89,7 +89,7 @@ impl Default for Pulls {
 struct Pull {
     id: String,
     reference: ModelReference,
-    room: Arc<Room>,
+    room: Arc<LibraryRoom>,
     status: Mutex<PullStatus>,
     promises: Mutex<Vec<Promise>>,
     cancelled: AtomicBool,
@@ -129,7 +129,7 @@ impl Pulls {
     fn join(
         &self,
         reference: ModelReference,
-        room: &Arc<Room>,
+        room: &Arc<LibraryRoom>,
     ) -> Result<(Arc<Pull>, bool), LibraryError> {
         let mut known = self.known();
         let active = |pull: &&Arc<Pull>| !pull.status().state.has_ended();
@@ -159,7 +159,7 @@ impl Pulls {
 impl Pull {
     fn new(
         reference: ModelReference,
-        room: Arc<Room>,
+        room: Arc<LibraryRoom>,
         events: broadcast::Sender<PullStatus>,
     ) -> Self {
         let id = uuid::Uuid::new_v4().simple().to_string();
@@ -224,7 +224,7 @@ impl Pull {
     }
 }
 
-impl Progress for Pull {
+impl DownloadProgress for Pull {
     fn begin(&self, file: &str, total: u64, present: u64) {
         self.change(|status| {
             status.file = Some(file.to_owned());
@@ -274,7 +274,7 @@ impl Library {
         let reference: ModelReference = reference.parse()?;
         let name = reference.to_string();
         let known = self.entry(&name);
-        if known.is_none_or(|entry| entry.source != Source::Pull) {
+        if known.is_none_or(|entry| entry.source != EntrySource::Pull) {
             self.check_free(&name)?;
         }
         let (pull, new) = self.pulls.join(reference, &self.room)?;
@@ -357,9 +357,9 @@ impl Library {
         let path = hub.fetch(&pull.reference, pull)?;
         let folder = &self.config.folder;
         let inside = path.strip_prefix(folder).unwrap_or(&path).to_owned();
-        let entry = Entry {
+        let entry = LibraryEntry {
             name: pull.reference.to_string(),
-            source: Source::Pull,
+            source: EntrySource::Pull,
             size_bytes: mortise_hub::size_of(&path),
             path: inside,
             sha256: None,

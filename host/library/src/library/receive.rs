@@ -9,8 +9,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Library, blocking, now};
-use crate::contents::{Received, digest_of_all, model_of, remove_folder, settle};
-use crate::entries::{Entry, Source};
+use crate::contents::{ReceivedFile, digest_of_all, model_of, remove_folder, settle};
+use crate::entries::{EntrySource, LibraryEntry};
 use crate::error::{LibraryError, disk, invalid};
 use crate::limits::{MAX_ABOUT_BYTES, MAX_FILES, MAX_FORMS_AT_ONCE};
 use crate::name::{check_file_name, check_model_name, digest_of};
@@ -21,7 +21,7 @@ const ROOM_STEP: u64 = 64 << 20;
 
 /// Facts that come with the files of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct About {
+pub struct UploadInfo {
     /// SHA-256 digest of the model: of its only file, or of the list that `sha256sum *` writes.
     pub sha256: Option<String>,
     /// Version.
@@ -30,7 +30,7 @@ pub struct About {
     pub description: Option<String>,
 }
 
-impl About {
+impl UploadInfo {
     pub(crate) fn check(mut self) -> Result<Self, LibraryError> {
         self.sha256 = self.sha256.as_deref().map(digest_of).transpose()?;
         for (field, text) in [
@@ -55,7 +55,7 @@ pub struct Receiving {
     library: Arc<Library>,
     id: String,
     folder: PathBuf,
-    files: Vec<Received>,
+    files: Vec<ReceivedFile>,
     open: Option<OpenFile>,
     room: Promise,
     settled: bool,
@@ -167,7 +167,7 @@ impl Receiving {
         if let Some(mut open) = self.open.take() {
             let path = self.folder.join(&open.name);
             open.file.flush().await.map_err(disk(&path))?;
-            self.files.push(Received {
+            self.files.push(ReceivedFile {
                 name: open.name,
                 bytes: open.bytes,
                 sha256: format!("{:x}", open.digest.finalize()),
@@ -180,7 +180,11 @@ impl Receiving {
     ///
     /// # Errors
     /// When the name is in use, the digest is another, or the files are no model.
-    pub async fn finish(mut self, name: &str, about: About) -> Result<Entry, LibraryError> {
+    pub async fn finish(
+        mut self,
+        name: &str,
+        about: UploadInfo,
+    ) -> Result<LibraryEntry, LibraryError> {
         self.library.check_name(name)?;
         let about = about.check()?;
         self.end_file().await?;
@@ -213,10 +217,10 @@ impl Library {
         &self,
         folder: &Path,
         id: &str,
-        files: &[Received],
+        files: &[ReceivedFile],
         name: String,
-        about: About,
-    ) -> Result<Entry, LibraryError> {
+        about: UploadInfo,
+    ) -> Result<LibraryEntry, LibraryError> {
         let digest = digest_of_all(files);
         if let Some(expected) = about.sha256.filter(|expected| *expected != digest) {
             let file = match files {
@@ -231,13 +235,13 @@ impl Library {
         }
         let file = model_of(folder, files)?;
         let place = PathBuf::from("files").join(id);
-        let entry = Entry {
+        let entry = LibraryEntry {
             path: match file {
                 None => place.clone(),
                 Some(file) => place.join(file),
             },
             name,
-            source: Source::Upload,
+            source: EntrySource::Upload,
             size_bytes: files.iter().map(|file| file.bytes).sum(),
             sha256: Some(digest),
             version: about.version,

@@ -5,21 +5,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mortise_object_store::{ObjectStore, StoreConfig, StoreError};
+use mortise_object_store::{BucketConfig, ObjectStore, ObjectStoreError};
 use tokio::sync::Semaphore;
 
 use super::{Library, blocking};
-use crate::contents::{Received, received};
-use crate::entries::{Entry, Source};
+use crate::contents::{ReceivedFile, received};
+use crate::entries::{EntrySource, LibraryEntry};
 use crate::error::LibraryError;
 use crate::limits::{
     COPY_PAUSE, MAX_COPY_PAUSE, MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_FILE_DEPTH, MAX_STORED_FILES,
 };
-use crate::record::{ENTRIES, Record};
+use crate::record::{ENTRIES, ModelRecord};
 
 /// The object store of a library, and what is known of it.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredModels {
     pub(super) store: ObjectStore,
     known: Mutex<Known>,
     /// Copies that are to be made: the reason why the last attempt at each failed.
@@ -33,7 +33,7 @@ pub(crate) struct Stored {
 #[derive(Debug, Default)]
 struct Known {
     /// By the name of the model.
-    records: BTreeMap<String, Record>,
+    records: BTreeMap<String, ModelRecord>,
     /// By object: the content that was read, and the model that it describes, if it does.
     seen: BTreeMap<String, (String, Option<String>)>,
 }
@@ -50,8 +50,8 @@ pub struct Places {
     pub error: Option<String>,
 }
 
-impl Stored {
-    pub(crate) fn new(config: &StoreConfig) -> Result<Self, StoreError> {
+impl StoredModels {
+    pub(crate) fn new(config: &BucketConfig) -> Result<Self, ObjectStoreError> {
         Ok(Self {
             store: ObjectStore::new(config)?,
             known: Mutex::default(),
@@ -70,12 +70,12 @@ impl Stored {
     }
 
     /// The description of a model, as it was found last.
-    pub(crate) fn record(&self, name: &str) -> Option<Record> {
+    pub(crate) fn record(&self, name: &str) -> Option<ModelRecord> {
         self.known().records.get(name).cloned()
     }
 
     /// All descriptions, as they were found last.
-    pub(crate) fn records(&self) -> Vec<Record> {
+    pub(crate) fn records(&self) -> Vec<ModelRecord> {
         self.known().records.values().cloned().collect()
     }
 
@@ -86,7 +86,7 @@ impl Stored {
         }
     }
 
-    fn look(&self) -> Result<(), StoreError> {
+    fn look(&self) -> Result<(), ObjectStoreError> {
         let listed = self.store.list(ENTRIES)?;
         for (object, tag) in listed.iter().take(MAX_ENTRIES) {
             let seen = self.known().seen.get(object).map(|(tag, _)| tag.clone());
@@ -94,8 +94,10 @@ impl Stored {
                 match self.store.read(object, MAX_ENTRY_BYTES) {
                     Ok(text) => self.take(object, tag, &text),
                     // It went in the meantime.
-                    Err(StoreError::NotFound { .. }) => {}
-                    Err(error @ StoreError::Answer { .. }) => self.leave_out(object, tag, &error),
+                    Err(ObjectStoreError::NotFound { .. }) => {}
+                    Err(error @ ObjectStoreError::Answer { .. }) => {
+                        self.leave_out(object, tag, &error)
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -112,8 +114,8 @@ impl Stored {
     }
 
     fn take(&self, object: &str, tag: &str, text: &[u8]) {
-        match Record::read(text) {
-            Ok(record) if Record::object(&record.name) == object => {
+        match ModelRecord::read(text) {
+            Ok(record) if ModelRecord::object(&record.name) == object => {
                 let mut known = self.known();
                 let seen = (tag.to_owned(), Some(record.name.clone()));
                 known.seen.insert(object.to_owned(), seen);
@@ -131,16 +133,16 @@ impl Stored {
     }
 
     /// Remember what was written; its content is read anew by the next look.
-    fn remember(&self, record: Record) {
+    fn remember(&self, record: ModelRecord) {
         let mut known = self.known();
         let seen = (String::new(), Some(record.name.clone()));
-        known.seen.insert(Record::object(&record.name), seen);
+        known.seen.insert(ModelRecord::object(&record.name), seen);
         known.records.insert(record.name.clone(), record);
     }
 
     fn forget(&self, name: &str) {
         let mut known = self.known();
-        known.seen.remove(&Record::object(name));
+        known.seen.remove(&ModelRecord::object(name));
         known.records.remove(name);
         drop(known);
         self.copies().remove(name);
@@ -165,9 +167,9 @@ impl Stored {
     }
 
     /// Remove a model from the store: first what describes it. Blocks.
-    pub(crate) fn remove(&self, name: &str) -> Result<(), StoreError> {
+    pub(crate) fn remove(&self, name: &str) -> Result<(), ObjectStoreError> {
         let record = self.record(name);
-        self.store.remove(&Record::object(name))?;
+        self.store.remove(&ModelRecord::object(name))?;
         self.forget(name);
         if let Some(record) = record {
             self.remove_files(&record);
@@ -176,7 +178,7 @@ impl Stored {
     }
 
     /// Remove files that nothing describes any more. Those that stay cost room, and nothing else.
-    fn remove_files(&self, record: &Record) {
+    fn remove_files(&self, record: &ModelRecord) {
         for file in &record.files {
             if let Err(error) = self.store.remove(&record.object_of(file)) {
                 let object = record.object_of(file);
@@ -193,7 +195,7 @@ impl Library {
     }
 
     /// Places of a model.
-    pub fn places(&self, entry: &Entry) -> Places {
+    pub fn places(&self, entry: &LibraryEntry) -> Places {
         let on_disk = self.config.folder.join(&entry.path).exists();
         let Some(stored) = &self.stored else {
             return Places {
@@ -266,14 +268,14 @@ impl Library {
         let mut files = Vec::with_capacity(names.len());
         for name in names {
             let file = received(&folder.join(&name))?;
-            files.push(Received { name, ..file });
+            files.push(ReceivedFile { name, ..file });
         }
         let folder_itself = self.config.folder.join(&entry.path) == folder;
         let file = (!folder_itself).then(|| entry.path.file_name());
         let file = file
             .flatten()
             .map(|name| name.to_string_lossy().into_owned());
-        let record = Record::of(&entry, &files, file);
+        let record = ModelRecord::of(&entry, &files, file);
         let before = stored.record(name);
         if before.as_ref() == Some(&record) {
             return Ok(());
@@ -285,13 +287,13 @@ impl Library {
                 .put(&record.object_of(file), &path, &|_| wanted())?;
         }
         // A pull brings newer files under the same name; an upload never does.
-        let only_new = entry.source == Source::Upload || before.is_none();
-        let object = Record::object(name);
+        let only_new = entry.source == EntrySource::Upload || before.is_none();
+        let object = ModelRecord::object(name);
         let text = serde_json::to_vec_pretty(&record).unwrap_or_default();
         match stored.store.write(&object, &text, only_new) {
-            Err(StoreError::Exists { .. }) => {
+            Err(ObjectStoreError::Exists { .. }) => {
                 let there = stored.store.read(&object, MAX_ENTRY_BYTES)?;
-                if Record::read(&there).ok().as_ref() != Some(&record) {
+                if ModelRecord::read(&there).ok().as_ref() != Some(&record) {
                     stored.remove_files(&record);
                     return Err(LibraryError::NameInUse(name.to_owned()));
                 }
@@ -310,14 +312,14 @@ impl Library {
     }
 }
 
-impl From<StoreError> for LibraryError {
-    fn from(error: StoreError) -> Self {
+impl From<ObjectStoreError> for LibraryError {
+    fn from(error: ObjectStoreError) -> Self {
         Self::Store(error)
     }
 }
 
 /// The folder of a model's files, and their paths in it.
-fn files_of(library: &Path, entry: &Entry) -> Result<(PathBuf, Vec<String>), LibraryError> {
+fn files_of(library: &Path, entry: &LibraryEntry) -> Result<(PathBuf, Vec<String>), LibraryError> {
     let path = library.join(&entry.path);
     let mut names = Vec::new();
     if path.is_dir() {

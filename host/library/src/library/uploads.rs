@@ -11,14 +11,14 @@ use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::OwnedMutexGuard;
 
-use super::receive::About;
+use super::receive::UploadInfo;
 use super::{Library, blocking, is_old};
-use crate::contents::{Received, received, remove_folder};
-use crate::entries::Entry;
+use crate::contents::{ReceivedFile, received, remove_folder};
+use crate::entries::LibraryEntry;
 use crate::error::{LibraryError, disk, invalid};
 use crate::limits::{MAX_ENTRY_BYTES, MAX_FILES, MAX_UPLOADS};
 use crate::name::{check_file_name, check_model_name};
-use crate::room::{Promise, Room};
+use crate::room::{LibraryRoom, Promise};
 
 /// Order of an upload: name and size of what comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ const CONTENT: &str = "content";
 
 impl Uploads {
     /// Find the uploads that an earlier process began. Blocks.
-    pub(crate) fn open(folder: PathBuf, room: &Arc<Room>) -> Result<Self, LibraryError> {
+    pub(crate) fn open(folder: PathBuf, room: &Arc<LibraryRoom>) -> Result<Self, LibraryError> {
         fs::create_dir_all(&folder).map_err(disk(&folder))?;
         let mut known = HashMap::new();
         for entry in fs::read_dir(&folder).map_err(disk(&folder))?.flatten() {
@@ -190,7 +190,7 @@ impl Upload {
     }
 
     /// An upload whose folder is there.
-    fn found(id: String, folder: &Path, room: &Arc<Room>) -> Option<Self> {
+    fn found(id: String, folder: &Path, room: &Arc<LibraryRoom>) -> Option<Self> {
         let path = folder.join(ORDER);
         let order = mortise_files::read(&path, MAX_ENTRY_BYTES).ok()?;
         let order: UploadOrder = serde_json::from_slice(&order).ok()?;
@@ -289,8 +289,8 @@ fn check_files(order: &UploadOrder) -> Result<(), LibraryError> {
     }
 }
 
-fn about(order: &UploadOrder) -> About {
-    About {
+fn about(order: &UploadOrder) -> UploadInfo {
+    UploadInfo {
         sha256: order.sha256.clone(),
         version: order.version.clone(),
         description: order.description.clone(),
@@ -494,7 +494,7 @@ impl Appending {
     /// # Errors
     /// When the body was shorter than announced; and of a complete file, when it does not become a model, which ends the
     /// upload.
-    pub async fn finish(mut self) -> Result<(UploadStatus, Option<Entry>), LibraryError> {
+    pub async fn finish(mut self) -> Result<(UploadStatus, Option<LibraryEntry>), LibraryError> {
         if self.left > 0 {
             return Err(LibraryError::WrongLength {
                 problem: "the body is shorter than `Content-Range` says".to_owned(),
@@ -510,7 +510,7 @@ impl Appending {
             library.check_free(&upload.order.model_id)?;
             let order = upload.order.clone();
             let parts = order.parts().into_iter();
-            let files: Result<Vec<Received>, _> = parts
+            let files: Result<Vec<ReceivedFile>, _> = parts
                 .map(|(name, _)| received(&upload.file(name)))
                 .collect();
             let about = about(&order).check()?;

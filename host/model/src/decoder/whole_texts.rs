@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Model, Places};
+use super::{Decoder, Places};
 use crate::error::{InputError, ModelError};
 use crate::input::{LogitRows, ModelInput, SequenceInput};
 use crate::kv_cache::{BLOCK_TOKENS, KvCache, KvType};
@@ -25,7 +25,7 @@ pub struct EmbedText<'a> {
 /// Why rows were not computed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum EmbedError {
+pub enum RowsError {
     /// A text cannot be computed.
     #[error(transparent)]
     Input(#[from] InputError),
@@ -34,10 +34,10 @@ pub enum EmbedError {
     Cache(#[from] ModelError),
 }
 
-impl Model {
+impl Decoder {
     /// The normalised rows of all tokens of all texts, text after text: `hidden` numbers each. A
     /// text's rows do not depend on the other texts.
-    pub(crate) fn rows_of(&self, texts: &[EmbedText<'_>]) -> Result<Vec<f32>, EmbedError> {
+    pub(crate) fn rows_of(&self, texts: &[EmbedText<'_>]) -> Result<Vec<f32>, RowsError> {
         let blocks = texts.iter();
         let blocks = blocks.map(|text| text.tokens.len().div_ceil(BLOCK_TOKENS));
         let one_layer = ModelSpec {

@@ -51,7 +51,7 @@ impl Activations {
 }
 
 /// A batch, as a layer sees it.
-pub(super) struct Batch<'a> {
+pub(super) struct DeviceBatch<'a> {
     pub(super) device: &'a dyn Device,
     pub(super) spec: &'a ModelSpec,
     pub(super) ropes: &'a [Rotary],
@@ -69,7 +69,7 @@ pub(super) struct Batch<'a> {
     pub(super) tiles: (Slice<'a, i32>, usize),
 }
 
-impl Batch<'_> {
+impl DeviceBatch<'_> {
     pub(super) fn whole<'b>(&self, buffer: &'b Buffer<f32>, width: usize) -> Rows<'b> {
         Rows {
             slice: buffer.all(),

@@ -8,7 +8,7 @@ use mortise_cuda::rows::{Activation, gate_mul};
 use mortise_cuda::{Buffer, Device, DeviceError, Matrix, Scalars};
 use mortise_kernels::route::RouterScores;
 
-use super::batch::{Batch, ExpertScratch};
+use super::batch::{DeviceBatch, ExpertScratch};
 use super::weights::{Encoded, Stack, encode, encode_numbers};
 use crate::error::ModelError;
 use crate::experts::{ExpertTensor, interleaved_source};
@@ -123,7 +123,7 @@ impl DeviceExperts {
     /// Add what the experts give rows of `x` to those of `out`, or write it there.
     pub(super) fn forward(
         &self,
-        batch: &Batch<'_>,
+        batch: &DeviceBatch<'_>,
         scratch: &ExpertScratch,
         activation: Activation,
         (x, out): (&Buffer<f32>, &Buffer<f32>),

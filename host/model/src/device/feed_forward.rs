@@ -6,7 +6,7 @@ use mortise_cuda::rows::{Activation, gate_mul};
 use mortise_cuda::{Buffer, Device, DeviceError, Scalars};
 use mortise_kernels::gate_mul::Activation as HostActivation;
 
-use super::batch::Batch;
+use super::batch::DeviceBatch;
 use super::experts::DeviceExperts;
 use super::weights::Stack;
 use crate::error::ModelError;
@@ -62,7 +62,7 @@ impl DeviceFeedForward {
     /// Write what comes of rows of `x` to those of `out`, or add it there.
     pub(super) fn forward(
         &self,
-        batch: &Batch<'_>,
+        batch: &DeviceBatch<'_>,
         (x, out): (&Buffer<f32>, &Buffer<f32>),
         scalars: Scalars,
     ) -> Result<(), DeviceError> {

@@ -9,7 +9,7 @@ use mortise_cuda::linear::Rows;
 use mortise_cuda::rows::{RmsNorm, rms_norm};
 use mortise_cuda::{Buffer, Device, DeviceError, Scalars};
 
-use super::batch::{Activations, Batch};
+use super::batch::{Activations, DeviceBatch};
 use super::feed_forward::DeviceFeedForward;
 use super::heads;
 use super::weights::Stack;
@@ -117,7 +117,7 @@ impl DeviceLayer {
     }
 
     /// Run the layer on all rows of the batch.
-    pub(super) fn forward(&self, batch: &Batch<'_>) -> Result<(), DeviceError> {
+    pub(super) fn forward(&self, batch: &DeviceBatch<'_>) -> Result<(), DeviceError> {
         let Activations { qkv, attended, .. } = batch.activations;
         let (device, rows, workspace) = (batch.device, batch.rows, batch.workspace);
         let x = self.attention_norms.before(batch)?;
@@ -135,7 +135,7 @@ impl DeviceLayer {
     }
 
     /// From rows of queries, keys and values to attended ones.
-    fn attend(&self, batch: &Batch<'_>) -> Result<(), DeviceError> {
+    fn attend(&self, batch: &DeviceBatch<'_>) -> Result<(), DeviceError> {
         let spec = batch.spec;
         let queries = spec.heads * spec.head_dim;
         let qkv = batch.whole(&batch.activations.qkv, self.qkv.outputs());
@@ -198,7 +198,7 @@ impl DeviceLayer {
 
 impl Norms {
     /// Input of the branch: normalised rows.
-    fn before<'a>(&self, batch: &Batch<'a>) -> Result<&'a Buffer<f32>, DeviceError> {
+    fn before<'a>(&self, batch: &DeviceBatch<'a>) -> Result<&'a Buffer<f32>, DeviceError> {
         let Activations { hidden, normed, .. } = batch.activations;
         let Some(weight) = &self.input else {
             return Ok(hidden);
@@ -212,7 +212,7 @@ impl Norms {
     /// Add the branch to the hidden states: directly, or through the output norm.
     fn add(
         &self,
-        batch: &Batch<'_>,
+        batch: &DeviceBatch<'_>,
         branch: impl FnOnce(&Buffer<f32>, Scalars) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let Activations { hidden, normed, .. } = batch.activations;

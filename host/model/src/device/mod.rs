@@ -33,8 +33,8 @@ use crate::{checkpoint::Checkpoint, kv_cache::BLOCK_TOKENS};
 
 use layer::DeviceLayer;
 use rotary::Rotary;
-use sampling::Sampling;
-use step::Step;
+use sampling::DeviceSampler;
+use step::ForwardStep;
 pub use token_source::TokenSource;
 use weights::Stack;
 
@@ -58,8 +58,8 @@ pub struct DeviceModel {
     device: Arc<dyn Device>,
     weights: Weights,
     blocks: usize,
-    step: Step,
-    sampling: Sampling,
+    step: ForwardStep,
+    sampling: DeviceSampler,
 }
 
 /// Weights on the device.
@@ -104,8 +104,8 @@ impl DeviceModel {
             ..Weights::load(&loader, &device)?
         };
         Ok(Self {
-            step: Step::new(&device, &spec)?,
-            sampling: Sampling::new(&device)?,
+            step: ForwardStep::new(&device, &spec)?,
+            sampling: DeviceSampler::new(&device)?,
             blocks: settings.blocks,
             weights,
             device,

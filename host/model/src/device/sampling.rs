@@ -14,7 +14,7 @@ use crate::input::ModelInput;
 
 /// Buffers of the sampler on the device, and results in flight.
 #[derive(Debug)]
-pub(super) struct Sampling {
+pub(super) struct DeviceSampler {
     params: Buffer<u32>,
     /// Results of the samples made last.
     sampled: Buffer<u32>,
@@ -25,7 +25,7 @@ pub(super) struct Sampling {
     pending: VecDeque<(Vec<SampleParams>, Pending<u32>)>,
 }
 
-impl Sampling {
+impl DeviceSampler {
     pub(super) fn new(device: &Arc<dyn Device>) -> Result<Self, DeviceError> {
         Ok(Self {
             params: Buffer::zeros(device, 0)?,
@@ -106,7 +106,7 @@ impl DeviceModel {
         for one in &params {
             self.check_row(one.row)?;
         }
-        let Sampling {
+        let DeviceSampler {
             params: copied,
             sampled,
             ..

@@ -9,7 +9,7 @@ use mortise_cuda::rows::{RmsNorm, embed, rms_norm, soft_cap};
 use mortise_cuda::sample::take_tokens;
 use mortise_cuda::{Buffer, Device, DeviceError, Recording, Scalars, Slice};
 
-use super::batch::{Activations, Batch, gate_width};
+use super::batch::{Activations, DeviceBatch, gate_width};
 use super::layer::DeviceLayer;
 use super::token_source::Taken;
 use super::{Weights, heads};
@@ -28,7 +28,7 @@ const WIDENED_MAX: usize = 128 << 20;
 
 /// Forward pass: scratch memory and recorded steps.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct ForwardStep {
     pub(super) scratch: StepScratch,
     /// Decode steps by what they were recorded for.
     recordings: BTreeMap<Shape, Seen>,
@@ -162,7 +162,7 @@ fn bucket(rows: usize) -> usize {
     }
 }
 
-impl Step {
+impl ForwardStep {
     pub(super) fn new(device: &Arc<dyn Device>, spec: &ModelSpec) -> Result<Self, DeviceError> {
         Ok(Self {
             scratch: StepScratch::new(device, spec, [ROWS, FEW_ROWS, ROWS], 0)?,
@@ -383,7 +383,7 @@ impl StepScratch {
                 count: rows,
             },
         )?;
-        let batch = Batch {
+        let batch = DeviceBatch {
             device,
             spec,
             ropes: &weights.ropes,

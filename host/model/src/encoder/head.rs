@@ -7,13 +7,13 @@ use crate::linear::Linear;
 
 /// A layer with a hyperbolic tangent, which some GGUF files lack, and the weights of the one label.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct ClassifierHead {
     dense: Option<Linear>,
     label: Vec<f32>,
     bias: f32,
 }
 
-impl Head {
+impl ClassifierHead {
     /// Read the head. `encoder` reads the tensors of the encoder, within which BERT has the first layer.
     pub(super) fn load(encoder: &Reader<'_>, spec: &EncoderSpec) -> Result<Self, ModelError> {
         let (hidden, whole) = (

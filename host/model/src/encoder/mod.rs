@@ -14,7 +14,7 @@ pub(crate) use modern_spec::ModernSpec;
 pub(crate) use spec::check_labels;
 pub use spec::{EncoderFamily, EncoderSpec};
 
-use self::head::Head;
+use self::head::ClassifierHead;
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
@@ -32,7 +32,7 @@ pub struct Encoder {
     segments: [Vec<f32>; 2],
     norm: Norm,
     layers: Vec<EncoderLayer>,
-    head: Option<Head>,
+    head: Option<ClassifierHead>,
 }
 
 /// One text, or two as one, to be computed.
@@ -164,7 +164,7 @@ impl Encoder {
             norm: reader.norm("embeddings.LayerNorm", hidden)?,
             layers,
             head: match spec.ranks {
-                true => Some(Head::load(&reader, &spec)?),
+                true => Some(ClassifierHead::load(&reader, &spec)?),
                 false => None,
             },
             spec,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::check_labels;
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::limits::{
     CONTEXT_MAX, ENCODER_HIDDEN_MAX, ENCODER_INTERMEDIATE_MAX, ENCODER_LAYERS_MAX, VOCABULARY_MAX,
@@ -48,14 +48,14 @@ pub(crate) struct ModernSpec {
 impl ModernSpec {
     /// Whether the model of a folder ranks; `None` if it is of another kind.
     pub(crate) fn ranks(folder: &ModelFolder) -> Result<Option<bool>, ModelError> {
-        let config = Fields::read(folder, CONFIG_FILE)?;
+        let config = ObjectFields::read(folder, CONFIG_FILE)?;
         Ok(config.and_then(|config| class(&config)))
     }
 
     /// Read and check the configuration.
     pub(crate) fn read(folder: &ModelFolder) -> Result<Self, ModelError> {
         let config =
-            Fields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
+            ObjectFields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
         let ranks = class(&config) == Some(true);
         if ranks {
             check_labels(&config)?;
@@ -97,14 +97,14 @@ impl ModernSpec {
     }
 }
 
-fn class(config: &Fields) -> Option<bool> {
+fn class(config: &ObjectFields) -> Option<bool> {
     let first = config.get("architectures")?.get(0)?.as_str()?;
     let known = CLASSES.into_iter().find(|(name, _)| *name == first);
     known.map(|(_, ranks)| ranks)
 }
 
 /// Rows that the head scores.
-fn scored(config: &Fields) -> Result<Pooling, ModelError> {
+fn scored(config: &ObjectFields) -> Result<Pooling, ModelError> {
     const FIELD: &str = "classifier_pooling";
     match config.text(FIELD)? {
         None | Some("cls") => Ok(Pooling::First),
@@ -117,7 +117,7 @@ fn scored(config: &Fields) -> Result<Pooling, ModelError> {
 }
 
 /// The reach of each layer.
-fn layers(config: &Fields) -> Result<Vec<Reach>, ModelError> {
+fn layers(config: &ObjectFields) -> Result<Vec<Reach>, ModelError> {
     const TYPES: &str = "layer_types";
     let count = config.required_count("num_hidden_layers", 1..=ENCODER_LAYERS_MAX)?;
     let window = config
@@ -159,7 +159,11 @@ fn layers(config: &Fields) -> Result<Vec<Reach>, ModelError> {
 }
 
 /// Base of the rotary frequencies of a kind of layers, by its name today and by that of older files.
-fn theta(config: &Fields, (kind, older): (&str, &str), usual: f64) -> Result<f64, ModelError> {
+fn theta(
+    config: &ObjectFields,
+    (kind, older): (&str, &str),
+    usual: f64,
+) -> Result<f64, ModelError> {
     const BOUNDS: std::ops::RangeInclusive<f64> = 1.0..=1e12;
     let parameters = config.object("rope_parameters")?;
     let of_kind = parameters

@@ -1,7 +1,7 @@
 //! The shape of an encoder, as its configuration tells it and as far as it makes sense.
 
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::limits::{
     ENCODER_CONTEXT_MAX, ENCODER_HIDDEN_MAX, ENCODER_INTERMEDIATE_MAX, ENCODER_LAYERS_MAX,
@@ -83,7 +83,7 @@ impl EncoderSpec {
     /// Read and check the configuration.
     pub fn read(folder: &ModelFolder) -> Result<Self, ModelError> {
         let config =
-            Fields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
+            ObjectFields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
         let Some((family, ranks)) = class(&config) else {
             let known = CLASSES.map(|(name, ..)| name).join(", ");
             return Err(config.wrong("architectures", format!("must begin with one of {known}")));
@@ -144,7 +144,7 @@ impl EncoderSpec {
 
 /// Whether the model of a folder ranks; `None` if it is no encoder.
 fn ranks(folder: &ModelFolder) -> Result<Option<bool>, ModelError> {
-    let Some(config) = Fields::read(folder, CONFIG_FILE)? else {
+    let Some(config) = ObjectFields::read(folder, CONFIG_FILE)? else {
         return Ok(None);
     };
     let Some((_, ranks)) = class(&config) else {
@@ -155,14 +155,14 @@ fn ranks(folder: &ModelFolder) -> Result<Option<bool>, ModelError> {
 }
 
 /// The class, if it is that of an encoder: its family, and whether it ranks.
-fn class(config: &Fields) -> Option<(EncoderFamily, bool)> {
+fn class(config: &ObjectFields) -> Option<(EncoderFamily, bool)> {
     let first = config.get("architectures")?.get(0)?.as_str()?;
     let known = CLASSES.into_iter().find(|(name, ..)| *name == first);
     known.map(|(_, family, ranks)| (family, ranks))
 }
 
 /// Refuse a head with more or fewer than one label.
-pub(crate) fn check_labels(config: &Fields) -> Result<(), ModelError> {
+pub(crate) fn check_labels(config: &ObjectFields) -> Result<(), ModelError> {
     const LABELS: &str = "id2label";
     let labels = config.get(LABELS).and_then(|labels| labels.as_object());
     match labels.map(|labels| labels.len()) {
@@ -178,7 +178,7 @@ pub(crate) fn check_labels(config: &Fields) -> Result<(), ModelError> {
 
 /// Position of the first token, of which there must be one.
 fn first_position(
-    config: &Fields,
+    config: &ObjectFields,
     family: EncoderFamily,
     positions: usize,
 ) -> Result<usize, ModelError> {

@@ -4,7 +4,7 @@ use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::folder::ModelFolder;
 use crate::limits::{ADAPTER_ALPHA_MAX, ADAPTER_PATTERN_BYTES_MAX, ADAPTER_RANK_MAX, LIST_MAX};
 
@@ -47,8 +47,8 @@ const READ: &[&str] = &[
 const HARMLESS_INIT: &[&str] = &["gaussian", "eva", "orthogonal", "lora_ga"];
 
 /// The settings of an adapter.
-pub(super) struct Config {
-    fields: Fields,
+pub(super) struct LoraConfig {
+    fields: ObjectFields,
     rank: usize,
     pub(super) alpha: f64,
     ranks: Vec<(Regex, usize)>,
@@ -64,9 +64,9 @@ enum Targets {
     Pattern(Regex),
 }
 
-impl Config {
+impl LoraConfig {
     pub(super) fn read(folder: &ModelFolder) -> Result<Self, ModelError> {
-        let fields = Fields::read(folder, FILE)?.ok_or_else(|| folder.missing(FILE))?;
+        let fields = ObjectFields::read(folder, FILE)?.ok_or_else(|| folder.missing(FILE))?;
         check_kind(&fields)?;
         let rank = fields.required_count("r", 1..=ADAPTER_RANK_MAX)?;
         let alpha = fields.number("lora_alpha", 0.0..=f64::from(ADAPTER_ALPHA_MAX))?;
@@ -130,7 +130,7 @@ impl Config {
 }
 
 impl Targets {
-    fn read(fields: &Fields) -> Result<Self, ModelError> {
+    fn read(fields: &ObjectFields) -> Result<Self, ModelError> {
         const FIELD: &str = "target_modules";
         match fields.get(FIELD) {
             Some(Value::String(text)) if text.eq_ignore_ascii_case("all-linear") => {
@@ -170,7 +170,7 @@ fn ends_in(module: &str, name: &str) -> bool {
 }
 
 /// Refuse kinds of adapters that compute something else, by the field that says so.
-fn check_kind(fields: &Fields) -> Result<(), ModelError> {
+fn check_kind(fields: &ObjectFields) -> Result<(), ModelError> {
     let kind = fields.text("peft_type")?;
     if kind != Some("LORA") {
         let found = kind.map_or("is missing".to_owned(), |kind| {
@@ -215,9 +215,9 @@ fn is_off(value: &Value) -> bool {
 
 /// Values of their own for modules that match a pattern; the first that matches counts.
 fn patterns<T>(
-    fields: &Fields,
+    fields: &ObjectFields,
     field: &str,
-    read: impl Fn(&Fields, &str) -> Result<T, ModelError>,
+    read: impl Fn(&ObjectFields, &str) -> Result<T, ModelError>,
 ) -> Result<Vec<(Regex, T)>, ModelError> {
     let Some(members) = fields.object(field)? else {
         return Ok(Vec::new());
@@ -236,7 +236,12 @@ fn patterns<T>(
 }
 
 /// Compile a pattern. Matching takes time in proportion to the text, whatever the pattern.
-fn pattern(fields: &Fields, field: &str, text: &str, whole: String) -> Result<Regex, ModelError> {
+fn pattern(
+    fields: &ObjectFields,
+    field: &str,
+    text: &str,
+    whole: String,
+) -> Result<Regex, ModelError> {
     let refuse = |problem: String| fields.wrong(field, problem);
     if text.len() > ADAPTER_PATTERN_BYTES_MAX {
         return Err(refuse(format!(

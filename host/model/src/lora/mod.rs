@@ -20,7 +20,7 @@ use crate::folder::ModelFolder;
 use crate::limits::{ADAPTER_BYTES_MAX, ADAPTER_SCALE_MAX};
 use crate::spec::ModelSpec;
 use crate::stored_tensor::StoredTensor;
-use part::{Part, parts};
+use part::{AdapterPart, parts};
 use site::SiteAdapter;
 
 pub(crate) use part::Site;
@@ -64,7 +64,7 @@ impl BaseShape {
 /// The two matrices for one matrix of the model, still in their file.
 struct Pair {
     layer: usize,
-    part: Part,
+    part: AdapterPart,
     /// Names in the file, for messages.
     names: [String; 2],
     /// Inputs to values of the rank, and those to outputs.
@@ -184,7 +184,7 @@ fn find_part(
     layer: usize,
     name: &str,
     shown: &str,
-) -> Result<Part, ModelError> {
+) -> Result<AdapterPart, ModelError> {
     if layer >= spec.layers {
         let last = spec.layers.saturating_sub(1);
         return Err(refused(

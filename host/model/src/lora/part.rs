@@ -20,7 +20,7 @@ impl Site {
 
 /// One matrix.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct AdapterPart {
     /// Name within a layer.
     pub(super) name: &'static str,
     pub(super) site: Site,
@@ -31,14 +31,14 @@ pub(super) struct Part {
 }
 
 /// The matrices of a layer that adapters can change: not those of experts, routers and latent attention.
-pub(super) fn parts(spec: &ModelSpec, layer: usize) -> Vec<Part> {
+pub(super) fn parts(spec: &ModelSpec, layer: usize) -> Vec<AdapterPart> {
     let names = spec.architecture.family().names;
     let (query, key) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
     let (hidden, width) = (spec.hidden, spec.feed_forward.intermediate);
     let mut parts = Vec::new();
     if spec.attention.latent.is_none() {
         stack(&mut parts, &names.qkv, Site::Qkv, [query, key, key], hidden);
-        parts.push(Part {
+        parts.push(AdapterPart {
             name: names.attention_output,
             site: Site::AttentionOutput,
             first: 0,
@@ -49,7 +49,7 @@ pub(super) fn parts(spec: &ModelSpec, layer: usize) -> Vec<Part> {
     if !spec.layer_specs[layer].experts {
         let gate_up = [width, width];
         stack(&mut parts, &names.gate_up, Site::GateUp, gate_up, hidden);
-        parts.push(Part {
+        parts.push(AdapterPart {
             name: names.down,
             site: Site::Down,
             first: 0,
@@ -62,13 +62,13 @@ pub(super) fn parts(spec: &ModelSpec, layer: usize) -> Vec<Part> {
 
 /// Matrices that are multiplied as one, apart or stacked as the files have them.
 fn stack<const PARTS: usize>(
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<AdapterPart>,
     names: &'static StackNames<PARTS>,
     site: Site,
     outputs: [usize; PARTS],
     inputs: usize,
 ) {
-    let part = |name, first, outputs| Part {
+    let part = |name, first, outputs| AdapterPart {
         name,
         site,
         first,

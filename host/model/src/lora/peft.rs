@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_kernels::linear::RowOrder;
 
-use super::config::{Config, shown};
+use super::config::{LoraConfig, shown};
 use super::{Contents, Pair, find_part, refused};
 use crate::error::ModelError;
 use crate::folder::ModelFolder;
@@ -35,7 +35,7 @@ const REFUSED: [(&str, &str); 5] = [
 
 /// Read an adapter's files and compare them with the shape of the base.
 pub(super) fn read(folder: &ModelFolder, spec: &ModelSpec) -> Result<Contents, ModelError> {
-    let config = Config::read(folder)?;
+    let config = LoraConfig::read(folder)?;
     let shards = Shards::open_one(folder, FILE)?.ok_or_else(|| folder.missing(FILE))?;
     // Which of the two matrices each module has.
     let mut modules: BTreeMap<String, [bool; 2]> = BTreeMap::new();

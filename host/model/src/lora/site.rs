@@ -3,13 +3,13 @@
 use mortise_kernels::linear::RowOrder;
 
 use super::part::Site;
-use super::{Pair, Part};
+use super::{AdapterPart, Pair};
 use crate::error::ModelError;
 use crate::limits::ADAPTER_RANK_MAX;
 use crate::linear::Linear;
 use crate::spec::ModelSpec;
 use crate::stored_tensor::StoredTensor;
-use crate::weights::{NumberType, Numbers, WeightPrecision, widen};
+use crate::weights::{NumberType, WeightNumbers, WeightPrecision, widen};
 
 /// Matrices are packed in rows of so many.
 const PACKED_ROWS: usize = 16;
@@ -60,7 +60,7 @@ impl Pair {
 
     /// Compare the sides of both matrices with the model's, and their ranks with each other.
     pub(super) fn check(&self) -> Result<(), ModelError> {
-        let Part {
+        let AdapterPart {
             outputs, inputs, ..
         } = self.part;
         let rank = self.rank();
@@ -91,7 +91,7 @@ pub(super) fn load(
         let mut found: Option<SiteAdapter> = None;
         for pair in of_site {
             let rank = pair.rank();
-            let Part {
+            let AdapterPart {
                 outputs, inputs, ..
             } = pair.part;
             let [narrow, wide] =
@@ -135,7 +135,7 @@ fn order(pair: &Pair, spec: &ModelSpec) -> RowOrder {
 }
 
 /// The numbers of a matrix, all of which are finite.
-fn numbers(matrix: &StoredTensor, name: &str) -> Result<Numbers, ModelError> {
+fn numbers(matrix: &StoredTensor, name: &str) -> Result<WeightNumbers, ModelError> {
     let bytes = matrix.place.bytes();
     let values = widen(bytes, matrix.numbers);
     if let Some(place) = values.iter().position(|value| !value.is_finite()) {
@@ -147,8 +147,8 @@ fn numbers(matrix: &StoredTensor, name: &str) -> Result<Numbers, ModelError> {
     let inputs = matrix.place.shape.last().copied().unwrap_or(1);
     Ok(match matrix.numbers {
         // The rank rarely fills blocks, and the matrices are small.
-        NumberType::Blocks(_) => Numbers::F32(values),
-        stored => Numbers::convert(bytes, stored, WeightPrecision::AsStored, inputs),
+        NumberType::Blocks(_) => WeightNumbers::F32(values),
+        stored => WeightNumbers::convert(bytes, stored, WeightPrecision::AsStored, inputs),
     })
 }
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{RopeScaling, RopeSpec};
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::limits::CONTEXT_MAX;
 use crate::spec::Family;
 
@@ -34,13 +34,13 @@ pub(crate) struct RopeTarget {
 
 /// Read the rotary embeddings from either generation of configuration files: `rope_parameters`,
 /// for all layers or by kind of layer, or `rope_theta` beside `rope_scaling`.
-pub(crate) fn read_ropes(config: &Fields, target: RopeTarget) -> Result<Ropes, ModelError> {
+pub(crate) fn read_ropes(config: &ObjectFields, target: RopeTarget) -> Result<Ropes, ModelError> {
     let parameters = config.object("rope_parameters")?;
     let family = target.family;
     if let Some(parameters) = &parameters
         && let Some(full) = parameters.object("full_attention")?
     {
-        let read = |fields: &Fields, theta: f64| {
+        let read = |fields: &ObjectFields, theta: f64| {
             let theta = fields.number("rope_theta", THETA_BOUNDS)?.unwrap_or(theta);
             read_rope(config, Some(fields), theta, target)
         };
@@ -80,8 +80,8 @@ pub(crate) fn read_ropes(config: &Fields, target: RopeTarget) -> Result<Ropes, M
 }
 
 fn read_rope(
-    config: &Fields,
-    fields: Option<&Fields>,
+    config: &ObjectFields,
+    fields: Option<&ObjectFields>,
     theta: f64,
     target: RopeTarget,
 ) -> Result<RopeSpec, ModelError> {
@@ -100,8 +100,8 @@ fn read_rope(
 
 /// Rotary dimensions of a head.
 fn read_turned(
-    config: &Fields,
-    fields: Option<&Fields>,
+    config: &ObjectFields,
+    fields: Option<&ObjectFields>,
     target: RopeTarget,
 ) -> Result<usize, ModelError> {
     const FIELD: &str = "partial_rotary_factor";
@@ -130,8 +130,8 @@ fn read_turned(
 }
 
 fn read_scaling(
-    config: &Fields,
-    scaling: &Fields,
+    config: &ObjectFields,
+    scaling: &ObjectFields,
     turned: usize,
     context: usize,
 ) -> Result<RopeScaling, ModelError> {
@@ -189,7 +189,7 @@ fn attention_growth(factor: f64, weight: f64) -> f64 {
     }
 }
 
-fn read_yarn(scaling: &Fields, context: usize) -> Result<RopeScaling, ModelError> {
+fn read_yarn(scaling: &ObjectFields, context: usize) -> Result<RopeScaling, ModelError> {
     let original_context =
         scaling.required_count("original_max_position_embeddings", CONTEXT_BOUNDS)?;
     let factor = scaling
@@ -223,8 +223,8 @@ fn read_yarn(scaling: &Fields, context: usize) -> Result<RopeScaling, ModelError
 }
 
 fn read_long_rope(
-    config: &Fields,
-    scaling: &Fields,
+    config: &ObjectFields,
+    scaling: &ObjectFields,
     turned: usize,
     context: usize,
 ) -> Result<RopeScaling, ModelError> {

@@ -5,11 +5,11 @@ use mortise_kernels::route::{ExpertGroups, GroupRank, RouterScores, Routing};
 use super::ExpertsSpec;
 use super::families::{Family, RouterRule};
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::limits::{EXPERTS_MAX, INTERMEDIATE_MAX};
 
 pub(super) fn read_experts(
-    config: &Fields,
+    config: &ObjectFields,
     family: &Family,
 ) -> Result<Option<ExpertsSpec>, ModelError> {
     let Some(rule) = family.router else {
@@ -64,7 +64,7 @@ pub(super) fn read_experts(
 }
 
 /// Number of experts, by the name that the family uses.
-fn read_number(config: &Fields) -> Result<(&'static str, usize), ModelError> {
+fn read_number(config: &ObjectFields) -> Result<(&'static str, usize), ModelError> {
     for field in ["num_local_experts", "n_routed_experts", "num_experts"] {
         if let Some(experts) = config.count(field, 1..=EXPERTS_MAX)? {
             return Ok((field, experts));
@@ -73,7 +73,7 @@ fn read_number(config: &Fields) -> Result<(&'static str, usize), ModelError> {
     Err(config.wrong("num_experts", "is missing"))
 }
 
-fn read_normalised(config: &Fields, rule: RouterRule) -> Result<bool, ModelError> {
+fn read_normalised(config: &ObjectFields, rule: RouterRule) -> Result<bool, ModelError> {
     const FIELD: &str = "norm_topk_prob";
     let flag = config.flag(FIELD)?;
     match rule {
@@ -90,7 +90,7 @@ fn read_normalised(config: &Fields, rule: RouterRule) -> Result<bool, ModelError
 
 /// The width of the expert that computes every token.
 fn read_shared(
-    config: &Fields,
+    config: &ObjectFields,
     rule: RouterRule,
     intermediate: usize,
 ) -> Result<Option<usize>, ModelError> {
@@ -106,7 +106,7 @@ fn read_shared(
     }
 }
 
-fn read_v2_groups(config: &Fields) -> Result<Option<ExpertGroups>, ModelError> {
+fn read_v2_groups(config: &ObjectFields) -> Result<Option<ExpertGroups>, ModelError> {
     match config.text("topk_method")? {
         None | Some("greedy") => Ok(None),
         Some("group_limited_greedy") => read_groups(config, GroupRank::Best).map(Some),
@@ -114,7 +114,7 @@ fn read_v2_groups(config: &Fields) -> Result<Option<ExpertGroups>, ModelError> {
     }
 }
 
-fn read_v3_groups(config: &Fields) -> Result<Option<ExpertGroups>, ModelError> {
+fn read_v3_groups(config: &ObjectFields) -> Result<Option<ExpertGroups>, ModelError> {
     for (field, supported) in [("topk_method", "noaux_tc"), ("scoring_func", "sigmoid")] {
         if let Some(other) = config.text(field)?
             && other != supported
@@ -125,13 +125,13 @@ fn read_v3_groups(config: &Fields) -> Result<Option<ExpertGroups>, ModelError> {
     read_groups(config, GroupRank::BestTwo).map(Some)
 }
 
-fn read_groups(config: &Fields, rank: GroupRank) -> Result<ExpertGroups, ModelError> {
+fn read_groups(config: &ObjectFields, rank: GroupRank) -> Result<ExpertGroups, ModelError> {
     let groups = config.required_count("n_group", 1..=EXPERTS_MAX)?;
     let kept = config.required_count("topk_group", 1..=groups)?;
     Ok(ExpertGroups { groups, kept, rank })
 }
 
-fn wrong_method(config: &Fields, field: &str, found: &str) -> ModelError {
+fn wrong_method(config: &ObjectFields, field: &str, found: &str) -> ModelError {
     let shown = brief(&found.into());
     config.wrong(
         field,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::LayerSpec;
 use super::families::{Family, RouterRule, WindowRule};
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::limits::{LAYER_RULE_MAX, WINDOW_MAX};
 
 const EVERY: &str = "full_attention";
@@ -14,7 +14,7 @@ const WINDOW: &str = "sliding_attention";
 /// Read what differs from layer to layer. `local_rope` tells whether layers with a window have a
 /// rotary embedding of their own, the second of the model.
 pub(super) fn read_layers(
-    config: &Fields,
+    config: &ObjectFields,
     family: &Family,
     layers: usize,
     local_rope: bool,
@@ -36,7 +36,11 @@ pub(super) fn read_layers(
 }
 
 /// Layers with rotary positions.
-fn read_turned(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bool>, ModelError> {
+fn read_turned(
+    config: &ObjectFields,
+    family: &Family,
+    layers: usize,
+) -> Result<Vec<bool>, ModelError> {
     const FIELD: &str = "no_rope_layers";
     if !family.layers_without_rope {
         return Ok(vec![true; layers]);
@@ -64,7 +68,7 @@ fn read_turned(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bo
 
 /// Layers with a sliding window.
 fn read_windowed(
-    config: &Fields,
+    config: &ObjectFields,
     family: &Family,
     turned: &[bool],
 ) -> Result<Vec<bool>, ModelError> {
@@ -99,7 +103,11 @@ fn read_windowed(
     Ok(listed)
 }
 
-fn window_rule(config: &Fields, family: &Family, turned: &[bool]) -> Result<Vec<bool>, ModelError> {
+fn window_rule(
+    config: &ObjectFields,
+    family: &Family,
+    turned: &[bool],
+) -> Result<Vec<bool>, ModelError> {
     let layers = turned.len();
     let set = config.get("sliding_window").is_some();
     let switched = config.flag("use_sliding_window")?.unwrap_or(false) && set;
@@ -132,7 +140,7 @@ fn window_rule(config: &Fields, family: &Family, turned: &[bool]) -> Result<Vec<
 
 /// Layers with experts.
 fn read_expert_layers(
-    config: &Fields,
+    config: &ObjectFields,
     family: &Family,
     layers: usize,
 ) -> Result<Vec<bool>, ModelError> {

@@ -11,7 +11,7 @@ use super::families::{Architecture, DefaultSizes, Family, Gate};
 use super::layers::read_layers;
 use super::{AttentionSpec, FeedForwardSpec, LatentSpec, ModelSpec, QueryGrowth};
 use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use crate::fields::{ObjectFields, brief};
 use crate::fp8;
 use crate::limits::{
     CONTEXT_MAX, HEAD_DIM_MAX, HEADS_MAX, HIDDEN_MAX, INTERMEDIATE_MAX, LAYERS_MAX, RANK_MAX,
@@ -29,7 +29,7 @@ struct HeadSizes {
 
 impl ModelSpec {
     /// Check the fields of a configuration file and take from them what the decoder asks about.
-    pub(crate) fn from_config(config: &Fields) -> Result<Self, ModelError> {
+    pub(crate) fn from_config(config: &ObjectFields) -> Result<Self, ModelError> {
         let class = read_class(config)?;
         let family = find_family(class)?;
         refuse_unsupported(config, family)?;
@@ -43,7 +43,10 @@ impl ModelSpec {
         Self::from_text_config(&text, family)
     }
 
-    fn from_text_config(config: &Fields, family: &'static Family) -> Result<Self, ModelError> {
+    fn from_text_config(
+        config: &ObjectFields,
+        family: &'static Family,
+    ) -> Result<Self, ModelError> {
         let hidden = config.required_count("hidden_size", 1..=HIDDEN_MAX)?;
         let layers = config.required_count("num_hidden_layers", 1..=LAYERS_MAX)?;
         let default = |size: fn(DefaultSizes) -> usize| family.sizes.map(size);
@@ -111,7 +114,7 @@ impl ModelSpec {
 }
 
 /// The name of the model's class.
-fn read_class(config: &Fields) -> Result<&str, ModelError> {
+fn read_class(config: &ObjectFields) -> Result<&str, ModelError> {
     let found = match config.get("architectures") {
         None => return Err(config.wrong("architectures", "is missing")),
         Some(Value::Array(names)) => names.first().and_then(Value::as_str),
@@ -135,7 +138,7 @@ fn find_family(class: &str) -> Result<&'static Family, ModelError> {
 
 /// A size that some families' files leave out.
 fn read_size(
-    config: &Fields,
+    config: &ObjectFields,
     field: &str,
     bounds: RangeInclusive<usize>,
     default: Option<usize>,
@@ -147,7 +150,7 @@ fn read_size(
 }
 
 /// Features that change what the model computes and are not computed here.
-fn refuse_unsupported(config: &Fields, family: &Family) -> Result<(), ModelError> {
+fn refuse_unsupported(config: &ObjectFields, family: &Family) -> Result<(), ModelError> {
     if let Some(quantization) = config.object("quantization_config")? {
         let method = quantization.text("quant_method")?.unwrap_or("unknown");
         let blocks = family.architecture == Architecture::GptOss && method == "mxfp4";
@@ -167,7 +170,7 @@ fn refuse_unsupported(config: &Fields, family: &Family) -> Result<(), ModelError
     Ok(())
 }
 
-fn read_activation(config: &Fields, family: &Family) -> Result<Activation, ModelError> {
+fn read_activation(config: &ObjectFields, family: &Family) -> Result<Activation, ModelError> {
     let (field, found) = match config.text("hidden_activation")? {
         Some(found) => ("hidden_activation", Some(found)),
         None => ("hidden_act", config.text("hidden_act")?),
@@ -200,7 +203,11 @@ fn read_activation(config: &Fields, family: &Family) -> Result<Activation, Model
     }
 }
 
-fn read_heads(config: &Fields, family: &Family, hidden: usize) -> Result<HeadSizes, ModelError> {
+fn read_heads(
+    config: &ObjectFields,
+    family: &Family,
+    hidden: usize,
+) -> Result<HeadSizes, ModelError> {
     let default = family.sizes.map(|sizes| sizes.heads);
     let heads = read_size(config, "num_attention_heads", 1..=HEADS_MAX, default)?;
     let kv_heads = config.count("num_key_value_heads", 1..=HEADS_MAX)?;
@@ -230,7 +237,7 @@ fn read_heads(config: &Fields, family: &Family, hidden: usize) -> Result<HeadSiz
     })
 }
 
-fn read_latent(config: &Fields, family: &Family) -> Result<Option<LatentSpec>, ModelError> {
+fn read_latent(config: &ObjectFields, family: &Family) -> Result<Option<LatentSpec>, ModelError> {
     if !family.latent {
         return Ok(None);
     }
@@ -245,7 +252,7 @@ fn read_latent(config: &Fields, family: &Family) -> Result<Option<LatentSpec>, M
 }
 
 fn read_attention(
-    config: &Fields,
+    config: &ObjectFields,
     family: &Family,
     head_dim: usize,
     latent: Option<LatentSpec>,
@@ -276,7 +283,7 @@ fn read_attention(
 
 /// Factor of the products of queries and keys.
 fn read_scale(
-    config: &Fields,
+    config: &ObjectFields,
     family: &Family,
     head_dim: usize,
     latent: Option<LatentSpec>,
@@ -301,7 +308,7 @@ fn read_scale(
 
 /// A multiplier of Granite; 1 elsewhere.
 fn read_multiplier(
-    config: &Fields,
+    config: &ObjectFields,
     family: &Family,
     field: &'static str,
 ) -> Result<f32, ModelError> {
@@ -314,7 +321,7 @@ fn read_multiplier(
 
 /// The soft cap of scores (0) or of logits (1).
 fn read_soft_cap(
-    config: &Fields,
+    config: &ObjectFields,
     family: &Family,
     which: usize,
 ) -> Result<Option<f32>, ModelError> {
@@ -329,7 +336,10 @@ fn read_soft_cap(
     Ok(cap.map(|cap| cap as f32))
 }
 
-fn read_query_growth(config: &Fields, family: &Family) -> Result<Option<QueryGrowth>, ModelError> {
+fn read_query_growth(
+    config: &ObjectFields,
+    family: &Family,
+) -> Result<Option<QueryGrowth>, ModelError> {
     if family.architecture != Architecture::Ministral3 {
         return Ok(None);
     }

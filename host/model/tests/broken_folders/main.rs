@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
-use mortise_model::Model;
+use mortise_model::Decoder;
 use mortise_model::ModelFolder;
 use mortise_model::WeightPrecision;
 use serde_json::Value;
@@ -37,9 +37,9 @@ fn copy(name: &str) -> TempDir {
     folder
 }
 
-fn load(path: &Path) -> Result<Model, String> {
+fn load(path: &Path) -> Result<Decoder, String> {
     let folder = ModelFolder::open(path).map_err(|error| explained(&error))?;
-    Model::load(&folder, WeightPrecision::AsStored).map_err(|error| explained(&error))
+    Decoder::load(&folder, WeightPrecision::AsStored).map_err(|error| explained(&error))
 }
 
 /// An error with its causes.

@@ -3,11 +3,11 @@
 use std::fs;
 use std::sync::OnceLock;
 
+use mortise_model::Decoder;
 use mortise_model::GenerationConfig;
 use mortise_model::KvCache;
 use mortise_model::KvType;
 use mortise_model::LogitRows;
-use mortise_model::Model;
 use mortise_model::ModelFolder;
 use mortise_model::ModelInput;
 use mortise_model::SequenceInput;
@@ -53,7 +53,7 @@ fn mutant(
 }
 
 /// Check that a model which loads can compute.
-fn check_computes(model: &Model) {
+fn check_computes(model: &Decoder) {
     let mut cache = KvCache::new(model.spec(), 1, KvType::F32).unwrap();
     let mut input = ModelInput::new();
     input.push(SequenceInput {
@@ -79,7 +79,7 @@ proptest! {
         if let Err(error) = GenerationConfig::read(&folder, 1 << 10) {
             prop_assert!(!error.to_string().is_empty());
         }
-        match Model::load(&folder, WeightPrecision::AsStored) {
+        match Decoder::load(&folder, WeightPrecision::AsStored) {
             Ok(model) => check_computes(&model),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use mortise_model::Decoder;
 use mortise_model::KvCache;
 use mortise_model::KvType;
 use mortise_model::LogitRows;
-use mortise_model::Model;
 use mortise_model::ModelFolder;
 use mortise_model::ModelInput;
 use mortise_model::ModelSpec;
@@ -156,7 +156,7 @@ fn the_limit_on_context_chooses_the_factors_of_longrope() {
     const LONG: &str = "phi3-longrope-long";
     let logits = |folder: &Path, limit: usize| {
         let folder = ModelFolder::open(folder).unwrap();
-        let mut model = Model::load(&folder, WeightPrecision::F32).unwrap();
+        let mut model = Decoder::load(&folder, WeightPrecision::F32).unwrap();
         model.limit_context(limit);
         let mut cache = KvCache::new(model.spec(), 1, KvType::F32).unwrap();
         let mut input = ModelInput::new();

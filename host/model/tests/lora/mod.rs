@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mortise_model::{
-    Adapter, BLOCK_TOKENS, KvCache, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
+    Adapter, BLOCK_TOKENS, Decoder, KvCache, LogitRows, ModelFolder, ModelInput, SequenceInput,
     WeightPrecision,
 };
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn path(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn adapter(name: &str, model: &Model, scale: f32) -> Arc<Adapter> {
+fn adapter(name: &str, model: &Decoder, scale: f32) -> Arc<Adapter> {
     let folder = ModelFolder::open(path(name)).unwrap();
     Arc::new(Adapter::load(&folder, model.spec(), scale).unwrap())
 }
@@ -41,7 +41,12 @@ fn adapter(name: &str, model: &Model, scale: f32) -> Arc<Adapter> {
 /// Parts of sequences in one batch: number, tokens, first position, adapter.
 type Part<'a> = (usize, &'a [u32], usize, Option<&'a Arc<Adapter>>);
 
-fn run(model: &Model, cache: &mut KvCache, parts: &[Part<'_>], sequences: usize) -> Vec<Vec<f32>> {
+fn run(
+    model: &Decoder,
+    cache: &mut KvCache,
+    parts: &[Part<'_>],
+    sequences: usize,
+) -> Vec<Vec<f32>> {
     let mut input = ModelInput::new();
     for (sequence, tokens, first_position, adapter) in parts {
         let table = table(*sequence, sequences);
@@ -62,7 +67,7 @@ fn run(model: &Model, cache: &mut KvCache, parts: &[Part<'_>], sequences: usize)
     parts.iter().map(|part| part.1.len()).map(of).collect()
 }
 
-fn check_all(model: &Model, base: &str, name: &str, adapter: &Arc<Adapter>) {
+fn check_all(model: &Decoder, base: &str, name: &str, adapter: &Arc<Adapter>) {
     let expected = References::read(&path(name).join("reference.safetensors"));
     let vocabulary = model.spec().vocabulary;
     for (index, reference) in references(base).iter().enumerate() {
@@ -111,7 +116,7 @@ fn adapters_of_either_format_fit_a_base_of_either() {
     let gguf = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/gguf/data/llama-rope-scaled.gguf");
     let gguf = ModelFolder::open(gguf).unwrap();
-    let model = Model::load(&gguf, WeightPrecision::F32).unwrap();
+    let model = Decoder::load(&gguf, WeightPrecision::F32).unwrap();
     for name in ["llama-all", "llama-all.gguf"] {
         let adapter = adapter(name, &model, 1.0);
         check_all(&model, "llama-rope-scaled", "llama-all", &adapter);
@@ -140,7 +145,8 @@ fn rows_without_an_adapter_keep_their_bits() {
     ] {
         // Quantised matrices are multiplied in another way than adapters.
         for precision in [WeightPrecision::F32, WeightPrecision::Q8_0] {
-            let model = Model::load(&ModelFolder::open(folder(base)).unwrap(), precision).unwrap();
+            let model =
+                Decoder::load(&ModelFolder::open(folder(base)).unwrap(), precision).unwrap();
             let adapter = adapter(name, &model, 1.0);
             let reference = references(base).remove(1);
             let prompt = &reference.prompt[..];
@@ -182,7 +188,7 @@ proptest! {
     ) {
         let precision = if quantised { WeightPrecision::Q8_0 } else { WeightPrecision::AsStored };
         let files = ModelFolder::open(folder("llama-rope-scaled")).unwrap();
-        let model = Model::load(&files, precision).unwrap();
+        let model = Decoder::load(&files, precision).unwrap();
         let adapters = [
             None,
             Some(adapter("llama-queries", &model, 1.0)),

@@ -25,7 +25,7 @@ fn canary(percent: f64, tenants: &[&str]) -> Alias {
 }
 
 fn target_of(table: &AliasTable, tenant: Option<&str>, key: &str) -> String {
-    let chosen = table.choose("prod", Caller { tenant, key });
+    let chosen = table.choose("prod", AliasCaller { tenant, key });
     chosen.expect("an alias").target
 }
 
@@ -126,7 +126,9 @@ fn numbers_are_kept_by_model_as_long_as_it_is_meant() {
     let table = AliasTable::default();
     table.set("prod", to("old"), &is_model).expect("an alias");
     let count = || {
-        let chosen = table.choose("prod", Caller::default()).expect("an alias");
+        let chosen = table
+            .choose("prod", AliasCaller::default())
+            .expect("an alias");
         chosen.counters.ended(
             true,
             Duration::from_millis(4),

@@ -1,4 +1,4 @@
-use super::{Catalogue, CatalogueError, NameMatching, Named};
+use super::{Catalogue, CatalogueError, HasName, NameMatching};
 
 #[derive(Debug)]
 struct Entry {
@@ -6,7 +6,7 @@ struct Entry {
     aliases: Vec<String>,
 }
 
-impl Named for Entry {
+impl HasName for Entry {
     fn name(&self) -> &str {
         &self.name
     }

@@ -2,7 +2,7 @@
 
 /// One part of a message's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum ContentPart {
     /// Text.
     Text(String),
     /// An image.
@@ -11,7 +11,7 @@ pub enum Part {
     Audio(Audio),
 }
 
-impl Part {
+impl ContentPart {
     /// Kind of input that a model must accept to read this part.
     pub fn modality(&self) -> Modality {
         match self {
@@ -22,7 +22,7 @@ impl Part {
     }
 
     /// Position of the part in the caller's request; text needs none.
-    pub fn origin(&self) -> Option<&Origin> {
+    pub fn origin(&self) -> Option<&PartOrigin> {
         match self {
             Self::Text(_) => None,
             Self::Image(image) => Some(&image.origin),
@@ -31,7 +31,7 @@ impl Part {
     }
 }
 
-impl From<&str> for Part {
+impl From<&str> for ContentPart {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
@@ -51,7 +51,7 @@ pub enum Modality {
 /// Position of a part in the caller's request. Errors that are found after translation name the
 /// part by it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct PartOrigin {
     /// Path of the part, such as `messages[2].content[0]`.
     pub path: String,
     /// Type of the part in the caller's dialect, such as `image_url`.
@@ -66,7 +66,7 @@ pub struct Image {
     /// Resolution to read the image in; the model's default if absent.
     pub detail: Option<Detail>,
     /// Position in the request.
-    pub origin: Origin,
+    pub origin: PartOrigin,
 }
 
 /// Source of an image.
@@ -102,5 +102,5 @@ pub struct Audio {
     /// Format of the file, such as `wav`.
     pub format: String,
     /// Position in the request.
-    pub origin: Origin,
+    pub origin: PartOrigin,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::content::Part;
+use super::content::ContentPart;
 use super::tool::ToolCall;
 use crate::limits::MAX_MESSAGES;
 
@@ -12,7 +12,7 @@ pub struct Message {
     /// Author of the message.
     pub role: Role,
     /// Content parts; none where an assistant only called tools.
-    pub content: Vec<Part>,
+    pub content: Vec<ContentPart>,
     /// Name of the author, or of the tool.
     pub name: Option<String>,
 }
@@ -22,7 +22,7 @@ impl Message {
     pub fn text(role: Role, text: impl Into<String>) -> Self {
         Self {
             role,
-            content: vec![Part::Text(text.into())],
+            content: vec![ContentPart::Text(text.into())],
             name: None,
         }
     }

@@ -11,10 +11,10 @@ pub mod template_json;
 mod tests;
 mod tool;
 
-pub use content::{Audio, Detail, Image, ImageSource, Modality, Origin, Part};
+pub use content::{Audio, ContentPart, Detail, Image, ImageSource, Modality, PartOrigin};
 pub use json_object::is_too_deep;
 pub use json_object::{JsonObject, TooDeep};
 pub use key_order::KeyOrder;
 pub use message::{Conversation, ConversationError, Message, Role};
 pub use template_arguments::{TemplateArgumentError, TemplateArguments};
-pub use tool::{BadToolName, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError};
+pub use tool::{BadToolName, ToolCall, ToolDeclaration, ToolDeclarations, ToolName, ToolsError};

@@ -4,7 +4,7 @@
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Value};
 
-use super::content::Part;
+use super::content::ContentPart;
 use super::message::{Conversation, Message, Role};
 use super::tool::{ToolCall, ToolDeclaration};
 
@@ -90,13 +90,13 @@ fn role_name(role: &Role) -> &'static str {
 
 /// Null without parts, one text where all parts are text, else a list of parts with placeholders for
 /// images and recordings.
-struct ContentJson<'a>(&'a [Part]);
+struct ContentJson<'a>(&'a [ContentPart]);
 
 impl Serialize for ContentJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let texts = self.0.iter().map(|part| match part {
-            Part::Text(text) => Some(text.as_str()),
-            Part::Image(_) | Part::Audio(_) => None,
+            ContentPart::Text(text) => Some(text.as_str()),
+            ContentPart::Image(_) | ContentPart::Audio(_) => None,
         });
         match (self.0, texts.collect::<Option<Vec<&str>>>()) {
             ([], _) => serializer.serialize_unit(),
@@ -112,14 +112,14 @@ impl Serialize for ContentJson<'_> {
     }
 }
 
-struct PartJson<'a>(&'a Part);
+struct PartJson<'a>(&'a ContentPart);
 
 impl Serialize for PartJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (kind, text) = match self.0 {
-            Part::Text(text) => ("text", Some(text)),
-            Part::Image(_) => ("image", None),
-            Part::Audio(_) => ("audio", None),
+            ContentPart::Text(text) => ("text", Some(text)),
+            ContentPart::Image(_) => ("image", None),
+            ContentPart::Audio(_) => ("audio", None),
         };
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", kind)?;

@@ -85,11 +85,11 @@ fn tool_names_have_an_alphabet() {
 #[test]
 fn tools_have_distinct_names_and_a_bound() {
     let named = |at: usize| ToolDeclaration::new(ToolName::new(format!("t{at}")).expect("a name"));
-    assert!(Tools::new((0..MAX_TOOLS).map(named).collect()).is_ok());
-    let many = Tools::new((0..=MAX_TOOLS).map(named).collect());
+    assert!(ToolDeclarations::new((0..MAX_TOOLS).map(named).collect()).is_ok());
+    let many = ToolDeclarations::new((0..=MAX_TOOLS).map(named).collect());
     let count = MAX_TOOLS + 1;
     assert_eq!(many, Err(ToolsError::TooMany { count }));
-    let twice = Tools::new(vec![named(1), named(2), named(1)]);
+    let twice = ToolDeclarations::new(vec![named(1), named(2), named(1)]);
     assert!(
         matches!(twice, Err(ToolsError::Duplicate { index: 2, .. })),
         "{twice:?}"
@@ -126,9 +126,9 @@ fn messages_are_written_as_templates_know_them() {
     let mut user = Message::text(Role::User, "a");
     user.content.push("b".into());
     user.name = Some("ann".to_owned());
-    let origin = Origin::default();
+    let origin = PartOrigin::default();
     let (bytes, format) = (vec![1], "wav".to_owned());
-    let recording = Part::Audio(Audio {
+    let recording = ContentPart::Audio(Audio {
         bytes,
         format,
         origin,

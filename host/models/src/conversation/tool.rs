@@ -74,7 +74,7 @@ impl ToolDeclaration {
 
 /// Tool declarations of one request: at most [`MAX_TOOLS`], each name once.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tools(Vec<ToolDeclaration>);
+pub struct ToolDeclarations(Vec<ToolDeclaration>);
 
 /// Declarations that do not go together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +95,7 @@ pub enum ToolsError {
     },
 }
 
-impl Tools {
+impl ToolDeclarations {
     /// These declarations together.
     ///
     /// # Errors

@@ -18,20 +18,20 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// Entries of folders that a scan has read, and folders that it has been to.
 #[derive(Default)]
-pub(super) struct Entries {
+pub(super) struct ScannedEntries {
     read: usize,
     visited: HashSet<(u64, u64)>,
 }
 
-impl Entries {
+impl ScannedEntries {
     /// Whether the scan has read as much as it may.
     pub(super) fn exhausted(&self) -> bool {
         self.read >= MAX_SCANNED_ENTRIES
     }
 
     /// Files and folders of a folder, by name. A folder that links lead back to is empty.
-    pub(super) fn of(&mut self, folder: &Path) -> Result<Listing, std::io::Error> {
-        let mut listing = Listing::default();
+    pub(super) fn of(&mut self, folder: &Path) -> Result<FolderNames, std::io::Error> {
+        let mut listing = FolderNames::default();
         let metadata = fs::metadata(folder)?;
         if !self.visited.insert((metadata.dev(), metadata.ino())) {
             return Ok(listing);
@@ -71,7 +71,7 @@ impl Entries {
 
 /// Names in one folder.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(super) struct FolderNames {
     pub(super) folders: BTreeSet<String>,
     pub(super) files: BTreeSet<String>,
     /// Entries whose names are not UTF-8, and files of models that are not regular files.
@@ -96,7 +96,7 @@ pub(super) struct GgufModel {
 /// Scan a folder and what lies below it. A model is called as its path from there.
 pub(super) fn scan(
     folder: &Path,
-    entries: &mut Entries,
+    entries: &mut ScannedEntries,
     found: &mut Vec<Found>,
     skipped: &mut Vec<Skipped>,
 ) {
@@ -107,7 +107,7 @@ fn walk(
     folder: &Path,
     prefix: &str,
     depth: usize,
-    entries: &mut Entries,
+    entries: &mut ScannedEntries,
     found: &mut Vec<Found>,
     skipped: &mut Vec<Skipped>,
 ) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use mortise_hub::{CachedRepository, ModelReference};
 
-use super::folder::{Entries, GgufModel, folder_model, gguf_models, projector_of};
+use super::folder::{GgufModel, ScannedEntries, folder_model, gguf_models, projector_of};
 use super::gguf_name::tag_of;
 use super::{Found, Skipped};
 
@@ -16,7 +16,7 @@ const BRANCH: &str = "main";
 /// Scan a cache. One that does not exist is empty.
 pub(super) fn scan(
     cache: &Path,
-    entries: &mut Entries,
+    entries: &mut ScannedEntries,
     found: &mut Vec<Found>,
     skipped: &mut Vec<Skipped>,
 ) {
@@ -42,7 +42,7 @@ pub(super) fn scan(
 fn repository(
     cache: &Path,
     name: &str,
-    entries: &mut Entries,
+    entries: &mut ScannedEntries,
     found: &mut Vec<Found>,
     skipped: &mut Vec<Skipped>,
 ) -> Result<(), String> {

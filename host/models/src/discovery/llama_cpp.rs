@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::folder::{Entries, gguf_models, projector_of, read_json};
+use super::folder::{ScannedEntries, gguf_models, projector_of, read_json};
 use super::{Found, Skipped};
 
 /// Largest manifest that is read.
@@ -21,7 +21,7 @@ struct Manifest {
 /// Scan a cache. One that does not exist is empty; manifests may be missing or broken.
 pub(super) fn scan(
     cache: &Path,
-    entries: &mut Entries,
+    entries: &mut ScannedEntries,
     found: &mut Vec<Found>,
     skipped: &mut Vec<Skipped>,
 ) {

@@ -13,9 +13,9 @@ mod tests;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use self::folder::Entries;
+use self::folder::ScannedEntries;
 use crate::child_config::ChildConfig;
-use crate::config::{ModelConfig, ModelLifecycle, Origin};
+use crate::config::{DefinitionOrigin, ModelConfig, ModelLifecycle};
 use crate::limits::MAX_MODEL_NAME_BYTES;
 
 /// Places that are scanned for models, and what serves those that are found.
@@ -80,7 +80,7 @@ impl DiscoveryConfig {
     pub fn scan<'a>(&self, taken: impl IntoIterator<Item = &'a str>) -> Scan {
         let mut scan = Scan::default();
         let mut found = Vec::new();
-        let mut entries = Entries::default();
+        let mut entries = ScannedEntries::default();
         for folder in &self.folders {
             folder::scan(folder, &mut entries, &mut found, &mut scan.skipped);
         }
@@ -128,7 +128,7 @@ impl DiscoveryConfig {
         let enabled = self.startup_model.as_ref() == Some(&found.name);
         ModelConfig {
             name: found.name,
-            origin: Origin::Discovered,
+            origin: DefinitionOrigin::Discovered,
             child,
             lifecycle: ModelLifecycle {
                 enabled,

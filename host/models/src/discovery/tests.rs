@@ -79,7 +79,7 @@ fn feature_b9_models_are_called_by_their_path_and_what_is_broken_is_told() {
         ]
     );
     assert!(scan.models.iter().all(|model| {
-        model.origin == Origin::Discovered
+        model.origin == DefinitionOrigin::Discovered
             && !model.lifecycle.enabled
             && model.lifecycle.load_on_demand == Some(true)
     }));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::LifecycleError;
 use super::load_time::LoadTime;
 use super::overrides::LoadOverrides;
-use super::progress::{LoadProgress, Progress};
+use super::progress::{LoadProgress, LoadStatus};
 use super::state::{ModelState, RoomLimits};
 use crate::adapters::AdapterStatus;
 use crate::config::ModelConfig;
@@ -148,7 +148,7 @@ pub struct ModelStatus {
     /// Why its last load failed.
     pub last_error: Option<String>,
     /// Progress, while it is loading.
-    pub progress: Option<Progress>,
+    pub progress: Option<LoadStatus>,
     /// Settings of the load in force.
     pub overrides: Option<LoadOverrides>,
     /// The loaded model.

@@ -3,7 +3,7 @@
 use tokio::sync::broadcast;
 
 use super::clock::now_ms;
-use super::progress::Progress;
+use super::progress::LoadStatus;
 use super::state::ModelState;
 use crate::limits::MAX_EVENT_BACKLOG;
 
@@ -15,7 +15,7 @@ pub struct ModelEvent {
     /// State now.
     pub state: ModelState,
     /// Progress, while it is loading.
-    pub progress: Option<Progress>,
+    pub progress: Option<LoadStatus>,
     /// Reason of a failure.
     pub error: Option<String>,
     /// Milliseconds since 1970.
@@ -24,20 +24,20 @@ pub struct ModelEvent {
 
 /// Sends events to whoever listens.
 #[derive(Debug)]
-pub(crate) struct Events(broadcast::Sender<ModelEvent>);
+pub(crate) struct LifecycleEvents(broadcast::Sender<ModelEvent>);
 
-impl Default for Events {
+impl Default for LifecycleEvents {
     fn default() -> Self {
         Self(broadcast::channel(MAX_EVENT_BACKLOG).0)
     }
 }
 
-impl Events {
+impl LifecycleEvents {
     pub(crate) fn send(
         &self,
         model: &str,
         state: ModelState,
-        progress: Option<Progress>,
+        progress: Option<LoadStatus>,
         error: Option<String>,
     ) {
         // An error says that nobody listens.

@@ -15,13 +15,13 @@ use super::contract::{
     KnownModel, LifecycleConfig, LoadModel, MemorySource, ModelStatus, PublishModels,
 };
 use super::error::LifecycleError;
-use super::events::{Events, ModelEvent};
+use super::events::{LifecycleEvents, ModelEvent};
 use super::lease::{CountLeases, ModelLease};
 use super::load_time::LeftBehind;
 use super::output_log::OutputLog;
 use super::overrides::{LoadOverrides, Override};
-use super::progress::{LoadStage, Progress};
-use super::state::{Company, LoadStep, ModelState, Room, StateTable, UnloadStep};
+use super::progress::{LoadStage, LoadStatus};
+use super::state::{Company, LoadRoom, LoadStep, ModelState, StateTable, UnloadStep};
 use crate::config::ModelConfig;
 use crate::model::{Listing, Model};
 
@@ -34,7 +34,7 @@ struct Entry {
     listing: Arc<Listing>,
     loaded: Option<Arc<Model>>,
     overrides: Option<LoadOverrides>,
-    progress: Option<Progress>,
+    progress: Option<LoadStatus>,
     memory_source: MemorySource,
     /// Memory that a load as configured took.
     observed: Option<u64>,
@@ -80,7 +80,7 @@ pub struct ModelManager {
     publishing: tokio::sync::Mutex<()>,
     loader: Arc<dyn LoadModel>,
     publisher: OnceLock<Weak<dyn PublishModels>>,
-    events: Events,
+    events: LifecycleEvents,
     config: LifecycleConfig,
     started: Instant,
     this: Weak<ModelManager>,
@@ -120,7 +120,7 @@ impl ModelManager {
             publishing: tokio::sync::Mutex::default(),
             loader,
             publisher: OnceLock::new(),
-            events: Events::default(),
+            events: LifecycleEvents::default(),
             config,
             started: Instant::now(),
             this: this.clone(),
@@ -201,7 +201,7 @@ impl ModelManager {
             let bytes = expected.max(observed);
             inner.table.set_bytes(name, bytes.unwrap_or(0));
         }
-        inner.table.room(name) == Room::Free
+        inner.table.room(name) == LoadRoom::Free
     }
 
     /// Load a model and wait until it is loaded. The load goes on if the caller gives up waiting.
@@ -221,7 +221,7 @@ impl ModelManager {
                 match slot.state {
                     ModelState::Loaded => return Ok(()),
                     ModelState::Loading => {}
-                    ModelState::Unloaded if inner.table.room(name) != Room::Free => {
+                    ModelState::Unloaded if inner.table.room(name) != LoadRoom::Free => {
                         return Err(self.no_room(&inner, name));
                     }
                     state => return Err(inner.refusal(name, state)),
@@ -267,7 +267,7 @@ impl ModelManager {
         if let Some(entry) = inner.entries.get_mut(name) {
             entry.late = None;
             entry.overrides = late.then_some(overrides);
-            entry.progress = Some(Progress::of(LoadStage::Waiting));
+            entry.progress = Some(LoadStatus::of(LoadStage::Waiting));
         }
         drop(inner);
         self.tell(name);

@@ -23,5 +23,5 @@ pub use load_time::LoadTime;
 pub use manager::{AdapterRefusal, ModelManager, Redefinition, RedefinitionConflict};
 pub use output_log::{OutputLine, OutputLog};
 pub use overrides::{KvTypeName, LoadOverrides, LoraOverride, Override};
-pub use progress::{LoadProgress, LoadStage, Progress};
+pub use progress::{LoadProgress, LoadStage, LoadStatus};
 pub use state::{ModelState, RoomLimits};

@@ -25,7 +25,7 @@ pub enum LoadStage {
 
 /// Progress of a load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Progress {
+pub struct LoadStatus {
     /// Part of the load that is under way.
     pub stage: LoadStage,
     /// File that is being downloaded.
@@ -36,7 +36,7 @@ pub struct Progress {
     pub bytes_total: u64,
 }
 
-impl Progress {
+impl LoadStatus {
     /// The beginning of a stage.
     pub(crate) fn of(stage: LoadStage) -> Self {
         Self {
@@ -48,11 +48,11 @@ impl Progress {
     }
 }
 
-type Listener = Box<dyn Fn(&Progress) + Send + Sync>;
+type Listener = Box<dyn Fn(&LoadStatus) + Send + Sync>;
 
 /// Takes the progress of one load from the thread that loads, and tells whoever listens.
 pub struct LoadProgress {
-    now: Mutex<Progress>,
+    now: Mutex<LoadStatus>,
     /// Changes so far, those that nobody is told of among them.
     changes: AtomicU64,
     listener: Listener,
@@ -78,7 +78,7 @@ const STEPS: u64 = 100;
 impl LoadProgress {
     pub(crate) fn new(listener: Listener, output: Arc<OutputLog>) -> Self {
         Self {
-            now: Mutex::new(Progress::of(LoadStage::Waiting)),
+            now: Mutex::new(LoadStatus::of(LoadStage::Waiting)),
             changes: AtomicU64::new(0),
             listener,
             output,
@@ -95,7 +95,7 @@ impl LoadProgress {
         self.changes.load(Relaxed)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Progress) -> bool) {
+    fn change(&self, change: impl FnOnce(&mut LoadStatus) -> bool) {
         self.changes.fetch_add(1, Relaxed);
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if change(&mut now) {
@@ -108,7 +108,7 @@ impl LoadProgress {
     /// Report the beginning of a stage.
     pub fn stage(&self, stage: LoadStage) {
         self.change(|now| {
-            *now = Progress::of(stage);
+            *now = LoadStatus::of(stage);
             true
         });
     }
@@ -116,7 +116,7 @@ impl LoadProgress {
     /// Report the beginning of a file of `total` bytes, of which `present` are on disk.
     pub fn file(&self, file: &str, total: u64, present: u64) {
         self.change(|now| {
-            *now = Progress {
+            *now = LoadStatus {
                 stage: LoadStage::Downloading,
                 file: Some(file.to_owned()),
                 bytes_done: present,

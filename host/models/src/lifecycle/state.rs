@@ -53,7 +53,7 @@ pub struct RoomLimits {
 
 /// One model in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct ModelSlot {
     pub(crate) state: ModelState,
     /// Reason why the last load failed; kept until the next load begins.
     pub(crate) last_error: Option<String>,
@@ -97,7 +97,7 @@ impl Company {
     }
 }
 
-impl Slot {
+impl ModelSlot {
     fn new(bytes: u64, pinned: bool) -> Self {
         Self {
             state: ModelState::Unloaded,
@@ -147,7 +147,7 @@ pub(crate) enum UnloadStep {
 
 /// Room for one more model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum LoadRoom {
     /// There is room.
     Free,
     /// An unload that is under way may make room.
@@ -168,7 +168,7 @@ pub(crate) enum Room {
 /// States of all models.
 #[derive(Debug, Default)]
 pub(crate) struct StateTable {
-    slots: BTreeMap<String, Slot>,
+    slots: BTreeMap<String, ModelSlot>,
     limits: RoomLimits,
 }
 
@@ -184,7 +184,7 @@ impl StateTable {
     pub(crate) fn add(&mut self, name: &str, bytes: u64, pinned: bool) {
         self.slots
             .entry(name.to_owned())
-            .or_insert_with(|| Slot::new(bytes, pinned));
+            .or_insert_with(|| ModelSlot::new(bytes, pinned));
     }
 
     /// Set the models beside which a model may be loaded.
@@ -236,7 +236,7 @@ impl StateTable {
         }
     }
 
-    pub(crate) fn slot(&self, name: &str) -> Option<&Slot> {
+    pub(crate) fn slot(&self, name: &str) -> Option<&ModelSlot> {
         self.slots.get(name)
     }
 
@@ -281,7 +281,7 @@ impl StateTable {
     /// The runtime of a loaded model ended by itself: true if the model is still the one of that load.
     pub(crate) fn ended(&mut self, name: &str, loads: u64, error: String) -> bool {
         let slot = self.slots.get_mut(name);
-        let same = |slot: &&mut Slot| slot.state == ModelState::Loaded && slot.loads == loads;
+        let same = |slot: &&mut ModelSlot| slot.state == ModelState::Loaded && slot.loads == loads;
         let Some(slot) = slot.filter(same) else {
             return false;
         };
@@ -361,7 +361,7 @@ impl StateTable {
     }
 
     /// Room for `name`, whose turn to be loaded it is. Other models that wait for their turn take none.
-    pub(crate) fn room(&self, name: &str) -> Room {
+    pub(crate) fn room(&self, name: &str) -> LoadRoom {
         if let Some(room) = self.without_excluded(name) {
             return room;
         }
@@ -377,51 +377,51 @@ impl StateTable {
             } = self.limits;
             (most == 0 || models < most) && (budget == 0 || bytes.saturating_add(needed) <= budget)
         };
-        let bytes_of = |slots: &mut dyn Iterator<Item = &Slot>| {
+        let bytes_of = |slots: &mut dyn Iterator<Item = &ModelSlot>| {
             slots.fold(0u64, |sum, slot| sum.saturating_add(slot.bytes))
         };
         let all = bytes_of(&mut resident().map(|(_, slot)| slot));
         if fits(resident().count(), all) {
-            return Room::Free;
+            return LoadRoom::Free;
         }
         let fixed =
             || resident().filter(|(_, slot)| slot.pinned && slot.state == ModelState::Loaded);
         let kept = bytes_of(&mut fixed().map(|(_, slot)| slot));
         if !fits(fixed().count(), kept) {
-            return Room::Never {
+            return LoadRoom::Never {
                 needed,
                 free: self.limits.bytes.saturating_sub(kept),
             };
         }
         if resident().any(|(_, slot)| slot.state == ModelState::Unloading) {
-            return Room::Soon;
+            return LoadRoom::Soon;
         }
         let candidates = resident().filter(|(_, slot)| !slot.pinned);
         let victim = candidates.min_by_key(|(_, slot)| (slot.users > 0, slot.last_used));
         match victim {
-            Some((victim, _)) => Room::Evict(victim.clone()),
-            None => Room::Never { needed, free: 0 },
+            Some((victim, _)) => LoadRoom::Evict(victim.clone()),
+            None => LoadRoom::Never { needed, free: 0 },
         }
     }
 
     /// Action on loaded models that exclude `name`, if there are any.
-    fn without_excluded(&self, name: &str) -> Option<Room> {
+    fn without_excluded(&self, name: &str) -> Option<LoadRoom> {
         let company = &self.slots.get(name)?.company;
-        let excluded = |(other, slot): &(&String, &Slot)| {
+        let excluded = |(other, slot): &(&String, &ModelSlot)| {
             *other != name && slot.is_resident() && company.excludes(&slot.company)
         };
         let excluded: Vec<_> = self.slots.iter().filter(excluded).collect();
-        let loaded = |slot: &Slot| slot.state == ModelState::Loaded;
+        let loaded = |slot: &ModelSlot| slot.state == ModelState::Loaded;
         let stays = excluded
             .iter()
             .find(|(_, slot)| slot.pinned && loaded(slot));
         if let Some((other, _)) = stays {
-            return Some(Room::Excluded((*other).clone()));
+            return Some(LoadRoom::Excluded((*other).clone()));
         }
         let leaves = excluded.iter().find(|(_, slot)| loaded(slot));
         match (leaves, excluded.is_empty()) {
-            (Some((other, _)), _) => Some(Room::Evict((*other).clone())),
-            (None, false) => Some(Room::Soon),
+            (Some((other, _)), _) => Some(LoadRoom::Evict((*other).clone())),
+            (None, false) => Some(LoadRoom::Soon),
             (None, true) => None,
         }
     }

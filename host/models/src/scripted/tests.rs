@@ -4,7 +4,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use mortise_engine::{
-    Constraint, ConstraintError, FinishReason, LogprobParams, MaskStep, SamplingParams,
+    Constraint, ConstraintError, LogprobParams, MaskStep, SamplingParams, SequenceEnd,
     SequenceError, SequenceRequest, Share, SubmitError, TokenEvent, TokenStream,
 };
 
@@ -57,7 +57,7 @@ async fn collect(mut stream: TokenStream) -> (String, Option<TokenEvent>) {
     (String::from_utf8(bytes).expect("ascii"), None)
 }
 
-async fn check(script: Script, request: SequenceRequest, text: &str, reason: FinishReason) {
+async fn check(script: Script, request: SequenceRequest, text: &str, reason: SequenceEnd) {
     let backend = Scripted::new(script, codec());
     let prompt = request.prompt.len() as u32;
     let (spoken, end) = collect(backend.submit(request).expect("accepted")).await;
@@ -89,41 +89,41 @@ async fn speaks_the_line_that_the_prompt_calls_for() {
         script.clone(),
         request("the time please"),
         "noon",
-        FinishReason::Stop,
+        SequenceEnd::Stop,
     )
     .await;
     check(
         script.clone(),
         request("weather at this time"),
         "sunny",
-        FinishReason::Stop,
+        SequenceEnd::Stop,
     )
     .await;
-    check(script, request("hello"), "what?", FinishReason::Stop).await;
+    check(script, request("hello"), "what?", SequenceEnd::Stop).await;
 }
 
 #[tokio::test]
 async fn ends_at_limits_and_stop_tokens() {
     let mut short = request("x");
     short.max_tokens = 3;
-    check(says("abcdef"), short, "abc", FinishReason::Length).await;
+    check(says("abcdef"), short, "abc", SequenceEnd::Length).await;
     let mut exact = request("x");
     exact.max_tokens = 6;
-    check(says("abcdef"), exact, "abcdef", FinishReason::Stop).await;
+    check(says("abcdef"), exact, "abcdef", SequenceEnd::Stop).await;
     let mut stopped = request("x");
     stopped.stop_tokens = vec![u32::from(b'd')];
-    check(says("abcdef"), stopped, "abc", FinishReason::Stop).await;
+    check(says("abcdef"), stopped, "abc", SequenceEnd::Stop).await;
     let script = Script {
         context_length: 5,
         repeat: 4,
         ..says("ab")
     };
-    check(script, request("xy"), "aba", FinishReason::Length).await;
+    check(script, request("xy"), "aba", SequenceEnd::Length).await;
     let script = Script {
         repeat: 3,
         ..says("ab")
     };
-    check(script, request("xy"), "ababab", FinishReason::Stop).await;
+    check(script, request("xy"), "ababab", SequenceEnd::Stop).await;
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn honours_the_constraint_or_says_why_not() {
     assert!(matches!(
         end,
         Some(TokenEvent::Finished {
-            reason: FinishReason::Stop,
+            reason: SequenceEnd::Stop,
             ..
         })
     ));
@@ -245,7 +245,7 @@ async fn honours_the_constraint_or_says_why_not() {
     assert!(matches!(
         end,
         Some(TokenEvent::Finished {
-            reason: FinishReason::Stop,
+            reason: SequenceEnd::Stop,
             ..
         })
     ));

@@ -5,8 +5,8 @@ use mortise_engine::SubmitError;
 use super::{ScriptedConversation, deltas, words};
 use crate::conversation::{Conversation, Message, Role, TemplateArguments};
 use crate::conversation_runtime::{
-    ConversationRequest, ConversationRuntime, OutputEvent, OutputFormat, OutputStream, Sampling,
-    ToolUse,
+    ConversationRequest, ConversationRuntime, OutputEvent, OutputFormat, OutputStream,
+    RequestedSampling, ToolUse,
 };
 use crate::output::{Delta, FinishReason, Usage};
 use crate::script::{Script, ScriptLine};
@@ -25,7 +25,7 @@ fn request(user: &str) -> ConversationRequest {
         max_tokens: 1000,
         max_tokens_given: true,
         stop: Vec::new(),
-        sampling: Sampling::default(),
+        sampling: RequestedSampling::default(),
         logprobs: None,
     }
 }

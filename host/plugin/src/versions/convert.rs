@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A tool as its plugin declares it, before that is checked.
-pub(crate) struct Declared {
+pub(crate) struct DeclaredTool {
     pub(crate) name: String,
     pub(crate) description: String,
     /// JSON text.
@@ -135,8 +135,8 @@ pub(crate) fn match_step(step: grammar::Step) -> MatchStep {
     }
 }
 
-pub(crate) fn declared(declaration: tool::Declaration) -> Declared {
-    Declared {
+pub(crate) fn declared(declaration: tool::Declaration) -> DeclaredTool {
+    DeclaredTool {
         name: declaration.name,
         description: declaration.description,
         parameters: declaration.parameters,

@@ -5,10 +5,10 @@ use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny, TypedFunc};
 
 use super::bindings::v0_3::mortise::plugin as wit;
-use super::functions::{Fallible, Found};
+use super::functions::{Fallible, KindFunctions};
 use crate::instance::Exports;
-use crate::kind::Contract;
-use crate::state::State;
+use crate::kind::ContractVersion;
+use crate::state::StoreData;
 use crate::{Fault, Kind};
 
 /// Declare the exports of a kind: a field with its type for each function, with the function's name, and the
@@ -24,14 +24,14 @@ macro_rules! exports {
         }
 
         impl Exports for $name {
-            type Pre = Found;
+            type Pre = KindFunctions;
             const KIND: Kind = Kind::$kind;
 
-            fn find(pre: InstancePre<State>, contract: Contract) -> wasmtime::Result<Found> {
-                Found::new(pre, contract, Self::KIND.as_str(), &[$($function),*])
+            fn find(pre: InstancePre<StoreData>, contract: ContractVersion) -> wasmtime::Result<KindFunctions> {
+                KindFunctions::new(pre, contract, Self::KIND.as_str(), &[$($function),*])
             }
 
-            async fn instantiate(pre: &Found, store: &mut Store<State>) -> wasmtime::Result<Self> {
+            async fn instantiate(pre: &KindFunctions, store: &mut Store<StoreData>) -> wasmtime::Result<Self> {
                 let mut functions = pre.instantiate(store).await?;
                 Ok(Self {
                     prepare: functions.fallible("prepare")?,
@@ -39,7 +39,7 @@ macro_rules! exports {
                 })
             }
 
-            async fn prepare(&self, store: &mut Store<State>) -> wasmtime::Result<Result<(), Fault>> {
+            async fn prepare(&self, store: &mut Store<StoreData>) -> wasmtime::Result<Result<(), Fault>> {
                 self.prepare.call(store, ()).await
             }
         }

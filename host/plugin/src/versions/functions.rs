@@ -8,22 +8,22 @@ use wasmtime::component::{
 use super::bindings::{v0_1, v0_3};
 use crate::Fault;
 use crate::call::GuestResult;
-use crate::kind::{Contract, PACKAGE};
-use crate::state::State;
+use crate::kind::{ContractVersion, PACKAGE};
+use crate::state::StoreData;
 
 /// A component before it is instantiated, with the functions of one of its kinds.
-pub(crate) struct Found {
-    pre: InstancePre<State>,
-    contract: Contract,
+pub(crate) struct KindFunctions {
+    pre: InstancePre<StoreData>,
+    contract: ContractVersion,
     functions: Vec<(&'static str, ComponentExportIndex)>,
 }
 
-impl Found {
+impl KindFunctions {
     /// Find the functions of `interface`, and `lifecycle.prepare`. Those with the name of another interface before
     /// them, such as `reasoning#describe`, need not be there. Types are checked when an instance is made.
     pub(crate) fn new(
-        pre: InstancePre<State>,
-        contract: Contract,
+        pre: InstancePre<StoreData>,
+        contract: ContractVersion,
         interface: &str,
         names: &[&'static str],
     ) -> wasmtime::Result<Self> {
@@ -59,7 +59,7 @@ impl Found {
     /// An instance, whose functions are to be taken out.
     pub(crate) async fn instantiate<'a>(
         &'a self,
-        store: &'a mut Store<State>,
+        store: &'a mut Store<StoreData>,
     ) -> wasmtime::Result<Functions<'a>> {
         let instance = self.pre.instantiate_async(&mut *store).await?;
         store.data_mut().instance = Some(instance);
@@ -73,14 +73,14 @@ impl Found {
 
 /// The functions of an instance.
 pub(crate) struct Functions<'a> {
-    found: &'a Found,
+    found: &'a KindFunctions,
     instance: Instance,
-    store: &'a mut Store<State>,
+    store: &'a mut Store<StoreData>,
 }
 
 impl Functions<'_> {
     /// The version of the component.
-    pub(crate) fn contract(&self) -> Contract {
+    pub(crate) fn contract(&self) -> ContractVersion {
         self.found.contract
     }
 
@@ -121,8 +121,8 @@ impl Functions<'_> {
         T: Lift + Send + Sync + 'static,
     {
         Ok(match self.contract() {
-            Contract::V0_1 => Fallible::V0_1(self.typed(name)?),
-            Contract::V0_2 | Contract::V0_3 => Fallible::Since0_2(self.typed(name)?),
+            ContractVersion::V0_1 => Fallible::V0_1(self.typed(name)?),
+            ContractVersion::V0_2 | ContractVersion::V0_3 => Fallible::Since0_2(self.typed(name)?),
         })
     }
 }
@@ -139,7 +139,7 @@ where
     T: Lift + Send + Sync + 'static,
 {
     /// Call it; the outer error is a trap.
-    pub(crate) async fn call(&self, store: &mut Store<State>, params: P) -> GuestResult<T> {
+    pub(crate) async fn call(&self, store: &mut Store<StoreData>, params: P) -> GuestResult<T> {
         Ok(match self {
             Self::V0_1(function) => {
                 let (said,) = function.call_async(store, params).await?;

@@ -9,11 +9,11 @@ use super::bindings::v0_2::mortise::plugin::policy as v0_2;
 use super::bindings::v0_3::mortise::plugin::policy as v0_3;
 use super::convert;
 use super::exports::exports;
-use super::functions::{Fallible, Found, Functions};
+use super::functions::{Fallible, Functions, KindFunctions};
 use crate::call::GuestResult;
 use crate::instance::Exports;
-use crate::kind::Contract;
-use crate::state::State;
+use crate::kind::ContractVersion;
+use crate::state::StoreData;
 use crate::{
     Allowance, Decision, Denial, Facts, Fault, Finish, Kind, Principal, Rewrite, SystemPlace,
     ToolGrant, UsageReport,
@@ -30,17 +30,19 @@ exports!(
 impl Functions<'_> {
     fn authorize(&mut self, name: &str) -> wasmtime::Result<Authorize> {
         Ok(match self.contract() {
-            Contract::V0_1 => Authorize::V0_1(self.typed(name)?),
-            Contract::V0_2 => Authorize::V0_2(self.fallible(name)?),
-            Contract::V0_3 => Authorize::V0_3(self.fallible(name)?),
+            ContractVersion::V0_1 => Authorize::V0_1(self.typed(name)?),
+            ContractVersion::V0_2 => Authorize::V0_2(self.fallible(name)?),
+            ContractVersion::V0_3 => Authorize::V0_3(self.fallible(name)?),
         })
     }
 
     fn account(&mut self, name: &str) -> wasmtime::Result<Account> {
         Ok(match self.contract() {
-            Contract::V0_1 => Account::V0_1(self.typed(name)?),
+            ContractVersion::V0_1 => Account::V0_1(self.typed(name)?),
             // They are alike.
-            Contract::V0_2 | Contract::V0_3 => Account::Since0_2(self.fallible(name)?),
+            ContractVersion::V0_2 | ContractVersion::V0_3 => {
+                Account::Since0_2(self.fallible(name)?)
+            }
         })
     }
 }
@@ -55,7 +57,7 @@ pub(crate) enum Authorize {
 impl Authorize {
     pub(crate) async fn call(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<StoreData>,
         facts: Facts,
     ) -> GuestResult<Decision> {
         Ok(match self {
@@ -84,7 +86,7 @@ pub(crate) enum Account {
 impl Account {
     pub(crate) async fn call(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<StoreData>,
         usage: UsageReport,
     ) -> GuestResult<()> {
         match self {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use mortise_plugin::{
-    AnswerPart, Binding, Cause, Facts, Fault, Finish, GrammarSource, GuardContext, GuardVerdict,
-    Guardrail, ParserSetup, PluginError, Policy, ToolAnswer, ToolCaller, Tools,
+    AnswerPart, Binding, Cause, ComponentTools, Facts, Fault, Finish, GrammarSource, GuardContext,
+    GuardVerdict, Guardrail, ParserSetup, PluginError, Policy, ToolAnswer, ToolCaller,
 };
 
 use crate::guests::{context, fault_of, hasty, setup, shared};
@@ -139,7 +139,7 @@ async fn headers_that_are_too_much_for_a_policy_are_their_callers_fault_if_they_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arguments_that_are_too_much_for_a_tool_are_refused_if_they_are_large() {
-    let call = async |tools: &Tools, text: &str, bytes: usize| {
+    let call = async |tools: &ComponentTools, text: &str, bytes: usize| {
         let arguments = format!("{{\"text\":\"{text}\"{}}}", " ".repeat(bytes));
         let caller = ToolCaller::default();
         tools.call(&context(), &caller, "does", &arguments).await

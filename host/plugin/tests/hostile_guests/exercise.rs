@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mortise_plugin::{
-    AnswerPart, Binding, ChatTemplate, ChunkSizes, Component, Decision, Facts, Finish, Grammar,
-    GrammarSource, GuardContext, Guardrail, Kind, LoadError, OutputParser, ParserEvent, Passage,
-    PassageBudget, PluginError, PluginHost, Policy, Retriever, RetrieverContext, SourceText,
-    TemplateInput, ToolAnswer, ToolCaller, Tools, UsageReport,
+    AnswerPart, Binding, ChatTemplate, ChunkSizes, Component, ComponentTools, Decision, Facts,
+    Finish, Grammar, GrammarSource, GuardContext, Guardrail, Kind, LoadError, OutputParser,
+    ParserEvent, Passage, PassageBudget, PluginError, PluginHost, Policy, Retriever,
+    RetrieverContext, SourceText, TemplateInput, ToolAnswer, ToolCaller, UsageReport,
 };
 use tokio::task::JoinHandle;
 
@@ -146,7 +146,7 @@ pub(crate) async fn exercise(
             policy.account(&context, usage()).await?;
         }
         Kind::Tool => {
-            let tools = Tools::bind(host, component, binding).await?;
+            let tools = ComponentTools::bind(host, component, binding).await?;
             let caller = ToolCaller::default();
             let arguments = r#"{"text":"nothing"}"#;
             tools.call(&context, &caller, "does", arguments).await?;

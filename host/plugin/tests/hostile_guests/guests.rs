@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use mortise_plugin::{
-    Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, Deadlines,
-    Fault, Grammar, HostConfig, Limits, ModelDescription, OutputParser, ParserSetup, PluginError,
-    PluginHost, Policy, Secret, Segment, TemplateInput, Tools, Vocabulary,
+    Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, ComponentTools,
+    Deadlines, Fault, Grammar, HostConfig, Limits, ModelDescription, OutputParser, ParserSetup,
+    PluginError, PluginHost, Policy, Secret, Segment, TemplateInput, Vocabulary,
 };
 
 /// Build a guest and read it. All guests share a target folder, hence one file name.
@@ -199,8 +199,8 @@ impl Fixture {
             .unwrap()
     }
 
-    pub(crate) async fn tools(&self, binding: Binding) -> Tools {
-        Tools::bind(&self.host, &self.component, binding)
+    pub(crate) async fn tools(&self, binding: Binding) -> ComponentTools {
+        ComponentTools::bind(&self.host, &self.component, binding)
             .await
             .unwrap()
     }

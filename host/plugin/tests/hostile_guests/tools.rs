@@ -4,12 +4,16 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
 use mortise_plugin::{
-    Fault, HttpGrant, LoadError, Outbound, PluginError, ToolAnswer, ToolCaller, Tools,
+    ComponentTools, Fault, HttpGrant, LoadError, Outbound, PluginError, ToolAnswer, ToolCaller,
 };
 
 use crate::guests::{binding, context, fault_of, shared};
 
-async fn call(tools: &Tools, name: &str, arguments: &str) -> Result<ToolAnswer, PluginError> {
+async fn call(
+    tools: &ComponentTools,
+    name: &str,
+    arguments: &str,
+) -> Result<ToolAnswer, PluginError> {
     let caller = ToolCaller {
         call_id: "call_1".to_owned(),
         model: "demo".to_owned(),
@@ -95,7 +99,7 @@ async fn declarations_that_make_no_sense_keep_the_plugin_from_serving() {
         let mut binding = binding();
         binding.settings = format!(r#"{{"tools":"{setting}"}}"#);
         let fixture = shared();
-        let bound = Tools::bind(&fixture.host, &fixture.component, binding).await;
+        let bound = ComponentTools::bind(&fixture.host, &fixture.component, binding).await;
         let Err(LoadError::Prepare { source, .. }) = bound.map(drop) else {
             panic!("{setting} is not refused");
         };
@@ -149,7 +153,7 @@ fn answering() -> String {
     format!("http://{address}")
 }
 
-async fn asks(tools: &Tools, text: &str) -> String {
+async fn asks(tools: &ComponentTools, text: &str) -> String {
     let arguments = format!(r#"{{"text":"{text}"}}"#);
     match call(tools, "asks", &arguments).await.unwrap() {
         ToolAnswer::Result(said) => said,

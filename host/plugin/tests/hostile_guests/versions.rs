@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use mortise_plugin::{
-    ChatTemplate, Component, Decision, Facts, Fault, Finish, Grammar, GrammarSource, Kind,
-    LoadError, OutputParser, ParserEvent, Policy, ToolAnswer, ToolCaller, ToolGrant, Tools,
+    ChatTemplate, Component, ComponentTools, Decision, Facts, Fault, Finish, Grammar,
+    GrammarSource, Kind, LoadError, OutputParser, ParserEvent, Policy, ToolAnswer, ToolCaller,
+    ToolGrant,
 };
 
 use crate::exercise::exercise;
@@ -107,7 +108,9 @@ async fn what_it_is_told_and_says_is_converted() {
     let step = matcher.advance(&[0, 1], &mut row).await.unwrap();
     assert_eq!((row, step.forced), (vec![1 << 2, 0, 0], vec![2]));
 
-    let tools = Tools::bind(host, &component, binding()).await.unwrap();
+    let tools = ComponentTools::bind(host, &component, binding())
+        .await
+        .unwrap();
     let call = |name: &'static str| {
         let caller = ToolCaller::default();
         let (tools, context) = (tools.clone(), context());

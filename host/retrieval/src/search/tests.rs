@@ -47,8 +47,8 @@ fn index() -> Index {
     index
 }
 
-fn query<'a>(text: &'a str, vector: &'a [f32]) -> Query<'a> {
-    Query {
+fn query<'a>(text: &'a str, vector: &'a [f32]) -> PassageQuery<'a> {
+    PassageQuery {
         text,
         vector,
         weights: Weights::default(),
@@ -59,7 +59,7 @@ fn query<'a>(text: &'a str, vector: &'a [f32]) -> Query<'a> {
     }
 }
 
-fn found<'a>(index: &'a Index, query: &Query<'_>) -> Vec<(&'a str, u32)> {
+fn found<'a>(index: &'a Index, query: &PassageQuery<'_>) -> Vec<(&'a str, u32)> {
     let hits = index.search(query);
     hits.iter()
         .map(|hit| (hit.document.id.as_str(), hit.chunk))
@@ -93,7 +93,7 @@ fn chunks_are_found_by_meaning_by_words_and_by_both() {
 fn filters_thresholds_and_diversity_hold() {
     let index = index();
     let filter = json!({"type": "gte", "key": "year", "value": 2002});
-    let filter = Filter::of(&filter, "filters").expect("a filter");
+    let filter = AttributeFilter::of(&filter, "filters").expect("a filter");
     let mut asked = query("the cat", &[1.0, 0.0, 0.0]);
     asked.filter = Some(&filter);
     let ids: Vec<&str> = found(&index, &asked)

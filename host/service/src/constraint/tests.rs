@@ -8,7 +8,7 @@ use mortise_plugin::{Fault, Kind, MatchStatus, MatchStep, PluginError};
 use tokio::sync::oneshot;
 
 use super::MaskThreads;
-use crate::plugins::{BoxFuture, MatchTokens};
+use crate::plugins::{MatchTokens, PluginFuture};
 
 /// No deadline that a test meets.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ impl MatchTokens for Counting {
     fn mask<'a>(
         &'a mut self,
         mask: &'a mut Vec<u32>,
-    ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
+    ) -> PluginFuture<'a, Result<MatchStatus, PluginError>> {
         Box::pin(self.write(mask))
     }
 
@@ -63,7 +63,7 @@ impl MatchTokens for Counting {
         &'a mut self,
         tokens: &'a [u32],
         mask: &'a mut Vec<u32>,
-    ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
+    ) -> PluginFuture<'a, Result<MatchStep, PluginError>> {
         Box::pin(async move {
             self.taken += tokens.len() as u32;
             let status = self.write(mask).await?;

@@ -13,8 +13,8 @@ mod regular;
 mod sets;
 
 pub(crate) use self::limits::MAX_REPETITION;
-use self::parse::{Grammar, Node};
-use self::regular::{Budget, lexeme};
+use self::parse::{Grammar, RuleNode};
+use self::regular::{StepBudget, lexeme};
 use self::sets::{Follows, Set};
 
 /// Tells GBNF from Lark: what comes first is the head of a rule, `name ::=`.
@@ -32,7 +32,7 @@ pub(crate) fn to_lark(text: &str) -> Result<String, String> {
     let mut writer = Writer {
         grammar: &grammar,
         follows: &follows,
-        budget: Budget::default(),
+        budget: StepBudget::default(),
     };
     let mut lark = format!("start: r{}\n", grammar.root);
     for (index, body) in grammar.bodies.iter().enumerate() {
@@ -49,31 +49,31 @@ pub(crate) fn to_lark(text: &str) -> Result<String, String> {
 struct Writer<'a> {
     grammar: &'a Grammar,
     follows: &'a Follows,
-    budget: Budget,
+    budget: StepBudget,
 }
 
 impl Writer<'_> {
     /// An expression for a node behind which these characters may come.
-    fn node(&mut self, node: &Node, after: Set) -> String {
-        if !matches!(node, Node::Rule(_) | Node::Literal(_))
+    fn node(&mut self, node: &RuleNode, after: Set) -> String {
+        if !matches!(node, RuleNode::Rule(_) | RuleNode::Literal(_))
             && let Some(lexeme) = lexeme(self.grammar, node, after, &mut self.budget)
         {
             return lexeme;
         }
         match node {
-            Node::Literal(text) => serde_json::Value::from(text.as_str()).to_string(),
-            Node::Class(ranges) => format!("/{}/", chars::class(ranges)),
-            Node::Rule(index) => format!("r{index}"),
-            Node::Token(token) => token.clone(),
-            Node::Alt(parts) => {
+            RuleNode::Literal(text) => serde_json::Value::from(text.as_str()).to_string(),
+            RuleNode::Class(ranges) => format!("/{}/", chars::class(ranges)),
+            RuleNode::Rule(index) => format!("r{index}"),
+            RuleNode::Token(token) => token.clone(),
+            RuleNode::Alt(parts) => {
                 let parts = parts.iter().map(|part| match self.node(part, after) {
                     empty if empty.is_empty() => "\"\"".to_owned(),
                     part => part,
                 });
                 format!("({})", parts.collect::<Vec<_>>().join(" | "))
             }
-            Node::Seq(parts) => self.sequence(parts, after),
-            Node::Repeat { node, min, max } => {
+            RuleNode::Seq(parts) => self.sequence(parts, after),
+            RuleNode::Repeat { node, min, max } => {
                 let inner = match max {
                     Some(0 | 1) => self.node(node, after),
                     _ => self.node(node, after | self.follows.first(node).0),
@@ -90,7 +90,7 @@ impl Writer<'_> {
         }
     }
 
-    fn sequence(&mut self, parts: &[Node], after: Set) -> String {
+    fn sequence(&mut self, parts: &[RuleNode], after: Set) -> String {
         let mut written = Vec::with_capacity(parts.len());
         let mut behind = after;
         for part in parts.iter().rev() {

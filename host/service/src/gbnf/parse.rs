@@ -10,7 +10,7 @@ const MAX_SIGNS: usize = 4;
 
 /// Part of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum RuleNode {
     Literal(String),
     /// One character; at least one range.
     Class(Ranges),
@@ -18,10 +18,10 @@ pub(super) enum Node {
     Rule(usize),
     /// A control token, as Lark writes it.
     Token(String),
-    Seq(Vec<Node>),
-    Alt(Vec<Node>),
+    Seq(Vec<RuleNode>),
+    Alt(Vec<RuleNode>),
     Repeat {
-        node: Box<Node>,
+        node: Box<RuleNode>,
         min: u32,
         /// At least `min`.
         max: Option<u32>,
@@ -31,7 +31,7 @@ pub(super) enum Node {
 /// A grammar whose references lead to rules.
 #[derive(Debug)]
 pub(super) struct Grammar {
-    pub(super) bodies: Vec<Node>,
+    pub(super) bodies: Vec<RuleNode>,
     pub(super) root: usize,
 }
 
@@ -46,7 +46,7 @@ impl Grammar {
     /// With the reason and the line.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut reader = Reader::new(text);
-        let mut bodies: Vec<Option<Node>> = Vec::new();
+        let mut bodies: Vec<Option<RuleNode>> = Vec::new();
         loop {
             reader.space();
             if reader.rest.is_empty() {
@@ -74,7 +74,7 @@ impl Grammar {
             let name = name.map_or("", |(name, _)| name.as_str());
             format!("the grammar has no rule `{name}`")
         };
-        let bodies: Result<Vec<Node>, String> = bodies
+        let bodies: Result<Vec<RuleNode>, String> = bodies
             .into_iter()
             .enumerate()
             .map(|(rule, body)| body.ok_or_else(|| missing(rule)))
@@ -170,18 +170,18 @@ impl<'a> Reader<'a> {
         Ok(next)
     }
 
-    fn alternatives(&mut self, depth: usize) -> Result<Node, String> {
+    fn alternatives(&mut self, depth: usize) -> Result<RuleNode, String> {
         let mut all = vec![self.sequence(depth)?];
         while self.take("|") {
             all.push(self.sequence(depth)?);
         }
-        Ok(match <[Node; 1]>::try_from(all) {
+        Ok(match <[RuleNode; 1]>::try_from(all) {
             Ok([only]) => only,
-            Err(all) => Node::Alt(all),
+            Err(all) => RuleNode::Alt(all),
         })
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<Node, String> {
+    fn sequence(&mut self, depth: usize) -> Result<RuleNode, String> {
         let mut parts = Vec::new();
         loop {
             self.space();
@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
                         if signs > MAX_SIGNS {
                             return Err(self.wrong("too many repetitions behind each other"));
                         }
-                        part = Node::Repeat {
+                        part = RuleNode::Repeat {
                             node: Box::new(part),
                             min,
                             max,
@@ -207,13 +207,13 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        Ok(match <[Node; 1]>::try_from(parts) {
+        Ok(match <[RuleNode; 1]>::try_from(parts) {
             Ok([only]) => only,
-            Err(parts) => Node::Seq(parts),
+            Err(parts) => RuleNode::Seq(parts),
         })
     }
 
-    fn element(&mut self, depth: usize) -> Result<Node, String> {
+    fn element(&mut self, depth: usize) -> Result<RuleNode, String> {
         self.elements += 1;
         if self.elements > MAX_ELEMENTS {
             let message = format!("the grammar has more than {MAX_ELEMENTS} elements");
@@ -224,7 +224,7 @@ impl<'a> Reader<'a> {
             Some('[') => self.class(),
             Some('.') => {
                 self.next();
-                Ok(Node::Class(complement(&Vec::new())))
+                Ok(RuleNode::Class(complement(&Vec::new())))
             }
             Some('(') => self.group(depth),
             Some('<') => self.token(),
@@ -234,12 +234,12 @@ impl<'a> Reader<'a> {
                     let found = self.peek().unwrap_or(' ');
                     Err(self.wrong(&format!("`{found}` is not expected")))
                 }
-                name => Ok(Node::Rule(self.rule(name)?)),
+                name => Ok(RuleNode::Rule(self.rule(name)?)),
             },
         }
     }
 
-    fn group(&mut self, depth: usize) -> Result<Node, String> {
+    fn group(&mut self, depth: usize) -> Result<RuleNode, String> {
         self.next();
         if self.rest.starts_with('?') {
             return Err(self.wrong("look-ahead is not supported"));
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `<[12]>` or `<name>`.
-    fn token(&mut self) -> Result<Node, String> {
+    fn token(&mut self) -> Result<RuleNode, String> {
         let end = self.rest.find('>').filter(|end| {
             let inner = &self.rest[1..*end];
             !inner.is_empty() && !inner.contains(char::is_whitespace)
@@ -265,10 +265,10 @@ impl<'a> Reader<'a> {
         };
         let (token, rest) = self.rest.split_at(end + 1);
         self.rest = rest;
-        Ok(Node::Token(token.to_owned()))
+        Ok(RuleNode::Token(token.to_owned()))
     }
 
-    fn literal(&mut self) -> Result<Node, String> {
+    fn literal(&mut self) -> Result<RuleNode, String> {
         self.next();
         let mut text = String::new();
         loop {
@@ -276,14 +276,14 @@ impl<'a> Reader<'a> {
                 None | Some('\n') => return Err(self.wrong("a text has no end")),
                 Some('"') => {
                     self.next();
-                    return Ok(Node::Literal(text));
+                    return Ok(RuleNode::Literal(text));
                 }
                 Some(_) => text.push(self.character()?),
             }
         }
     }
 
-    fn class(&mut self) -> Result<Node, String> {
+    fn class(&mut self) -> Result<RuleNode, String> {
         self.next();
         let negated = self.take("^");
         let mut ranges = Ranges::new();
@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
         };
         match ranges.is_empty() || self.elements > MAX_ELEMENTS {
             true => Err(self.wrong("a class is empty or too large")),
-            false => Ok(Node::Class(ranges)),
+            false => Ok(RuleNode::Class(ranges)),
         }
     }
 

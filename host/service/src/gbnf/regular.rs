@@ -5,7 +5,7 @@
 //! is deterministic), and where the part may end, no character that may come behind it could also go on within it.
 
 use super::chars;
-use super::parse::{Grammar, Node};
+use super::parse::{Grammar, RuleNode};
 use super::sets::Set;
 
 /// Positions of a lexeme.
@@ -17,9 +17,9 @@ const MAX_STEPS: usize = 500_000;
 
 /// Steps that are left.
 #[derive(Debug)]
-pub(super) struct Budget(usize);
+pub(super) struct StepBudget(usize);
 
-impl Default for Budget {
+impl Default for StepBudget {
     fn default() -> Self {
         Self(MAX_STEPS)
     }
@@ -28,14 +28,14 @@ impl Default for Budget {
 /// The node as one lexeme, if these characters may come behind it; `None` if it is none for certain.
 pub(super) fn lexeme(
     grammar: &Grammar,
-    node: &Node,
+    node: &RuleNode,
     after: Set,
-    budget: &mut Budget,
+    budget: &mut StepBudget,
 ) -> Option<String> {
     // A lexeme has at least one character.
     let (node, optional) = match node {
-        Node::Repeat { node, min: 0, max } if *max != Some(0) => {
-            let at_least_once = Node::Repeat {
+        RuleNode::Repeat { node, min: 0, max } if *max != Some(0) => {
+            let at_least_once = RuleNode::Repeat {
                 node: node.clone(),
                 min: 1,
                 max: *max,
@@ -95,7 +95,7 @@ impl Part {
 
 struct Automaton<'a> {
     grammar: &'a Grammar,
-    budget: &'a mut Budget,
+    budget: &'a mut StepBudget,
     /// Characters of each position.
     sets: Vec<Set>,
     /// Positions behind each.
@@ -115,12 +115,12 @@ impl Automaton<'_> {
     }
 
     /// `None` for what is no lexeme: recursive or too large, or with a control token in it.
-    fn part(&mut self, node: &Node, nesting: usize) -> Option<Part> {
+    fn part(&mut self, node: &RuleNode, nesting: usize) -> Option<Part> {
         self.budget.0 = self.budget.0.checked_sub(1)?;
         match node {
-            Node::Token(_) => None,
-            Node::Class(ranges) => self.position(Set::of(ranges)),
-            Node::Literal(text) => {
+            RuleNode::Token(_) => None,
+            RuleNode::Class(ranges) => self.position(Set::of(ranges)),
+            RuleNode::Literal(text) => {
                 let mut all = Part::EMPTY;
                 for c in text.chars() {
                     let next = self.position(Set::of(&vec![(c.into(), c.into())]))?;
@@ -128,12 +128,12 @@ impl Automaton<'_> {
                 }
                 Some(all)
             }
-            Node::Rule(_) if nesting == MAX_NESTING => None,
-            Node::Rule(index) => {
+            RuleNode::Rule(_) if nesting == MAX_NESTING => None,
+            RuleNode::Rule(index) => {
                 let grammar = self.grammar;
                 self.part(&grammar.bodies[*index], nesting + 1)
             }
-            Node::Seq(parts) => {
+            RuleNode::Seq(parts) => {
                 let mut all = Part::EMPTY;
                 for part in parts {
                     let next = self.part(part, nesting)?;
@@ -141,7 +141,7 @@ impl Automaton<'_> {
                 }
                 Some(all)
             }
-            Node::Alt(parts) => {
+            RuleNode::Alt(parts) => {
                 let mut all = Part {
                     nullable: false,
                     ..Part::EMPTY
@@ -154,13 +154,13 @@ impl Automaton<'_> {
                 }
                 Some(all)
             }
-            Node::Repeat { node, min, max } => self.repeated(node, *min, *max, nesting),
+            RuleNode::Repeat { node, min, max } => self.repeated(node, *min, *max, nesting),
         }
     }
 
     fn repeated(
         &mut self,
-        node: &Node,
+        node: &RuleNode,
         min: u32,
         max: Option<u32>,
         nesting: usize,
@@ -210,18 +210,18 @@ impl Automaton<'_> {
 }
 
 /// A regular expression for a node that has an automaton.
-fn write(grammar: &Grammar, node: &Node, regex: &mut String) {
+fn write(grammar: &Grammar, node: &RuleNode, regex: &mut String) {
     match node {
-        Node::Literal(text) => regex.push_str(&chars::literal(text)),
-        Node::Class(ranges) => regex.push_str(&chars::class(ranges)),
-        Node::Rule(index) => {
+        RuleNode::Literal(text) => regex.push_str(&chars::literal(text)),
+        RuleNode::Class(ranges) => regex.push_str(&chars::class(ranges)),
+        RuleNode::Rule(index) => {
             regex.push_str("(?:");
             write(grammar, &grammar.bodies[*index], regex);
             regex.push(')');
         }
-        Node::Token(_) => {}
-        Node::Seq(parts) => parts.iter().for_each(|part| write(grammar, part, regex)),
-        Node::Alt(parts) => {
+        RuleNode::Token(_) => {}
+        RuleNode::Seq(parts) => parts.iter().for_each(|part| write(grammar, part, regex)),
+        RuleNode::Alt(parts) => {
             regex.push_str("(?:");
             for (at, part) in parts.iter().enumerate() {
                 if at > 0 {
@@ -231,7 +231,7 @@ fn write(grammar: &Grammar, node: &Node, regex: &mut String) {
             }
             regex.push(')');
         }
-        Node::Repeat { node, min, max } => {
+        RuleNode::Repeat { node, min, max } => {
             regex.push_str("(?:");
             write(grammar, node, regex);
             regex.push(')');

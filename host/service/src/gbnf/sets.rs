@@ -3,7 +3,7 @@
 use std::ops::BitOr;
 
 use super::chars::Ranges;
-use super::parse::{Grammar, Node};
+use super::parse::{Grammar, RuleNode};
 
 /// A set of characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -78,21 +78,21 @@ impl Follows {
     }
 
     /// First characters of a node, and whether it takes the empty text. Control tokens are no characters.
-    pub(super) fn first(&self, node: &Node) -> (Set, bool) {
+    pub(super) fn first(&self, node: &RuleNode) -> (Set, bool) {
         match node {
-            Node::Literal(text) => {
+            RuleNode::Literal(text) => {
                 let first = text.chars().next().map(u32::from);
                 let ranges: Ranges = first.map(|code| (code, code)).into_iter().collect();
                 (Set::of(&ranges), first.is_none())
             }
-            Node::Class(ranges) => (Set::of(ranges), false),
-            Node::Rule(index) => self.firsts[*index],
-            Node::Token(_) => (Set::default(), false),
-            Node::Alt(parts) => parts.iter().fold((Set::default(), false), |all, part| {
+            RuleNode::Class(ranges) => (Set::of(ranges), false),
+            RuleNode::Rule(index) => self.firsts[*index],
+            RuleNode::Token(_) => (Set::default(), false),
+            RuleNode::Alt(parts) => parts.iter().fold((Set::default(), false), |all, part| {
                 let (first, nullable) = self.first(part);
                 (all.0 | first, all.1 || nullable)
             }),
-            Node::Seq(parts) => {
+            RuleNode::Seq(parts) => {
                 let mut set = Set::default();
                 for part in parts {
                     let (first, nullable) = self.first(part);
@@ -103,7 +103,7 @@ impl Follows {
                 }
                 (set, true)
             }
-            Node::Repeat { node, min, max } => {
+            RuleNode::Repeat { node, min, max } => {
                 let (first, nullable) = self.first(node);
                 match max {
                     Some(0) => (Set::default(), true),
@@ -114,12 +114,12 @@ impl Follows {
     }
 
     /// Note what comes behind the rules in a node.
-    fn pass(&mut self, node: &Node, after: Set) {
+    fn pass(&mut self, node: &RuleNode, after: Set) {
         match node {
-            Node::Rule(index) => self.behind[*index] = self.behind[*index] | after,
-            Node::Literal(_) | Node::Class(_) | Node::Token(_) => {}
-            Node::Alt(parts) => parts.iter().for_each(|part| self.pass(part, after)),
-            Node::Seq(parts) => {
+            RuleNode::Rule(index) => self.behind[*index] = self.behind[*index] | after,
+            RuleNode::Literal(_) | RuleNode::Class(_) | RuleNode::Token(_) => {}
+            RuleNode::Alt(parts) => parts.iter().for_each(|part| self.pass(part, after)),
+            RuleNode::Seq(parts) => {
                 let mut behind = after;
                 for part in parts.iter().rev() {
                     self.pass(part, behind);
@@ -130,7 +130,7 @@ impl Follows {
                     };
                 }
             }
-            Node::Repeat { node, max, .. } => {
+            RuleNode::Repeat { node, max, .. } => {
                 let again = match max {
                     Some(0 | 1) => Set::default(),
                     _ => self.first(node).0,

@@ -100,14 +100,14 @@ fn walk(lark: &str, bytes: &[u8], seed: u64, most: usize) -> Option<String> {
 }
 
 /// Ends of what a node takes from `start` on. For grammars without left recursion.
-fn ends(grammar: &Grammar, node: &Node, text: &[char], start: usize) -> BTreeSet<usize> {
+fn ends(grammar: &Grammar, node: &RuleNode, text: &[char], start: usize) -> BTreeSet<usize> {
     match node {
-        Node::Literal(literal) => {
+        RuleNode::Literal(literal) => {
             let literal: Vec<char> = literal.chars().collect();
             let fits = text[start..].starts_with(&literal);
             fits.then_some(start + literal.len()).into_iter().collect()
         }
-        Node::Class(ranges) => {
+        RuleNode::Class(ranges) => {
             let code = text.get(start).map(|c| u32::from(*c));
             let fits = |code: u32| ranges.iter().any(|&(from, to)| (from..=to).contains(&code));
             code.filter(|code| fits(*code))
@@ -115,21 +115,21 @@ fn ends(grammar: &Grammar, node: &Node, text: &[char], start: usize) -> BTreeSet
                 .into_iter()
                 .collect()
         }
-        Node::Rule(index) => ends(grammar, &grammar.bodies[*index], text, start),
-        Node::Token(_) => BTreeSet::new(),
-        Node::Alt(parts) => {
+        RuleNode::Rule(index) => ends(grammar, &grammar.bodies[*index], text, start),
+        RuleNode::Token(_) => BTreeSet::new(),
+        RuleNode::Alt(parts) => {
             let each = parts
                 .iter()
                 .flat_map(|part| ends(grammar, part, text, start));
             each.collect()
         }
-        Node::Seq(parts) => parts.iter().fold(BTreeSet::from([start]), |from, part| {
+        RuleNode::Seq(parts) => parts.iter().fold(BTreeSet::from([start]), |from, part| {
             let each = from
                 .into_iter()
                 .flat_map(|at| ends(grammar, part, text, at));
             each.collect()
         }),
-        Node::Repeat { node, min, max } => {
+        RuleNode::Repeat { node, min, max } => {
             let mut found = BTreeSet::new();
             let mut from = BTreeSet::from([start]);
             let mut times = 0;

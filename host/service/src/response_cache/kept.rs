@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::CacheConfig;
-use super::key::{Key, Likeness};
+use super::key::{Likeness, RequestDigest};
 use super::recording::Recorded;
 use crate::limits::MAX_ALIKE;
 
@@ -24,12 +24,12 @@ struct Entry {
 
 /// All entries of the response cache.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    entries: HashMap<Key, Entry>,
+pub(super) struct CachedAnswers {
+    entries: HashMap<RequestDigest, Entry>,
     /// Keys in the order of their last use.
-    order: BTreeMap<u64, Key>,
+    order: BTreeMap<u64, RequestDigest>,
     /// Keys of entries whose requests differ in the question alone, by the key of the rest.
-    alike: HashMap<Key, Vec<Key>>,
+    alike: HashMap<RequestDigest, Vec<RequestDigest>>,
     tenants: HashMap<Arc<str>, usize>,
     bytes: usize,
     clock: u64,
@@ -38,7 +38,7 @@ pub(super) struct Kept {
     max_age: Duration,
 }
 
-impl Kept {
+impl CachedAnswers {
     pub(super) fn new(config: &CacheConfig) -> Self {
         Self {
             max_bytes: config.max_bytes,
@@ -52,7 +52,7 @@ impl Kept {
         (self.entries.len(), self.bytes)
     }
 
-    pub(super) fn find(&mut self, key: &Key, now: Instant) -> Option<Arc<Recorded>> {
+    pub(super) fn find(&mut self, key: &RequestDigest, now: Instant) -> Option<Arc<Recorded>> {
         let made = self.entries.get(key)?.made;
         if now.saturating_duration_since(made) > self.max_age {
             self.remove(key);
@@ -85,7 +85,7 @@ impl Kept {
 
     pub(super) fn keep(
         &mut self,
-        key: Key,
+        key: RequestDigest,
         tenant: &Arc<str>,
         answer: Recorded,
         likeness: Option<Likeness>,
@@ -162,7 +162,7 @@ impl Kept {
         }
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove(&mut self, key: &RequestDigest) {
         let Some(entry) = self.entries.remove(key) else {
             return;
         };
@@ -197,12 +197,12 @@ mod tests {
 
     use super::*;
 
-    fn key(number: u8) -> Key {
-        Key([number; 32])
+    fn key(number: u8) -> RequestDigest {
+        RequestDigest([number; 32])
     }
 
-    fn kept(max_bytes: usize, tenant_max_bytes: usize) -> Kept {
-        Kept::new(&CacheConfig {
+    fn kept(max_bytes: usize, tenant_max_bytes: usize) -> CachedAnswers {
+        CachedAnswers::new(&CacheConfig {
             max_bytes,
             tenant_max_bytes,
             max_age: Duration::from_secs(60),
@@ -210,7 +210,7 @@ mod tests {
         })
     }
 
-    fn consistent(kept: &Kept) {
+    fn consistent(kept: &CachedAnswers) {
         assert_eq!(kept.entries.len(), kept.order.len());
         let bytes: usize = kept.entries.values().map(|entry| entry.bytes).sum();
         assert_eq!(kept.bytes, bytes);
@@ -251,7 +251,7 @@ mod tests {
             // What was used last stays.
             kept.find(&key(1), now);
         }
-        let there = |kept: &mut Kept, number| kept.find(&key(number), now).is_some();
+        let there = |kept: &mut CachedAnswers, number| kept.find(&key(number), now).is_some();
         let found: Vec<bool> = (0..=3).map(|number| there(&mut kept, number)).collect();
         assert_eq!(found, [true, true, false, true]);
         consistent(&kept);

@@ -1,17 +1,17 @@
 //! Keys: digests of all that an answer follows from.
 
-use mortise_models::conversation::{Part, Role};
+use mortise_models::conversation::{ContentPart, Role};
 use sha2::{Digest as _, Sha256};
 
 use crate::request::{Prompt, RequestFields};
 
 /// Digest of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key(pub(super) [u8; 32]);
+pub(crate) struct RequestDigest(pub(super) [u8; 32]);
 
 /// Attributes of a request that rules are about.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Identity<'a> {
+pub(crate) struct CacheAttributes<'a> {
     pub(crate) model: &'a str,
     pub(crate) tenant: Option<&'a str>,
     pub(crate) route: &'a str,
@@ -19,7 +19,7 @@ pub(crate) struct Identity<'a> {
 
 /// All that an answer follows from beside the fields of its request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scope<'a> {
+pub(crate) struct CacheScope<'a> {
     /// Account of the caller: nothing of one is found by another.
     pub(crate) account: &'a str,
     pub(crate) model: &'a str,
@@ -30,9 +30,9 @@ pub(crate) struct Scope<'a> {
     pub(crate) max_tokens: u32,
 }
 
-impl Scope<'_> {
+impl CacheScope<'_> {
     /// Key of a request, with the ids of its prompt where they are known.
-    pub(crate) fn key(&self, fields: &RequestFields, ids: Option<&[u32]>) -> Key {
+    pub(crate) fn key(&self, fields: &RequestFields, ids: Option<&[u32]>) -> RequestDigest {
         let mut fields = relevant(fields);
         // An open message is parsed otherwise than a new one, whatever the tokens.
         let end = match &fields.prompt {
@@ -45,7 +45,7 @@ impl Scope<'_> {
         self.digest("same", &format!("{fields:?}{end:?}{ids:?}"))
     }
 
-    fn digest(&self, kind: &str, text: &str) -> Key {
+    fn digest(&self, kind: &str, text: &str) -> RequestDigest {
         let Self {
             account,
             model,
@@ -58,7 +58,7 @@ impl Scope<'_> {
         let scope = format!("{kind:?}{account:?}{model:?}{route:?}{generation:?} {max_tokens:?}");
         digest.update(scope.as_bytes());
         digest.update(text.as_bytes());
-        Key(digest.finalize().into())
+        RequestDigest(digest.finalize().into())
     }
 }
 
@@ -81,12 +81,15 @@ fn relevant(fields: &RequestFields) -> RequestFields {
 /// A question: the digest of all that is around it, and its vector.
 #[derive(Debug, Clone)]
 pub(crate) struct Likeness {
-    pub(crate) around: Key,
+    pub(crate) around: RequestDigest,
     pub(crate) vector: Vec<f32>,
 }
 
 /// The text of the last message, if it is a user's, and the digest of all else.
-pub(crate) fn likeness(scope: &Scope<'_>, fields: &RequestFields) -> Option<(Key, String)> {
+pub(crate) fn likeness(
+    scope: &CacheScope<'_>,
+    fields: &RequestFields,
+) -> Option<(RequestDigest, String)> {
     let mut fields = relevant(fields);
     let Prompt::Chat(chat) = &mut fields.prompt else {
         return None;
@@ -94,7 +97,7 @@ pub(crate) fn likeness(scope: &Scope<'_>, fields: &RequestFields) -> Option<(Key
     let mut messages = chat.conversation.messages().to_vec();
     let last = messages.pop().filter(|last| last.role == Role::User)?;
     let parts = last.content.iter().map(|part| match part {
-        Part::Text(text) => Some(text.as_str()),
+        ContentPart::Text(text) => Some(text.as_str()),
         _ => None,
     });
     let text = parts.collect::<Option<Vec<&str>>>()?.join("\n");

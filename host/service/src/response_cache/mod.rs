@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use self::kept::Kept;
-pub(crate) use self::key::{Identity, Key, Likeness, Scope, likeness};
-pub(crate) use self::recording::{Recorded, Recording};
+use self::kept::CachedAnswers;
+pub(crate) use self::key::{CacheAttributes, CacheScope, Likeness, RequestDigest, likeness};
+pub(crate) use self::recording::{AnswerRecording, Recorded};
 pub use self::rules::{CacheRule, Semantic};
 pub(crate) use self::rules::{OF_CALLERS, OF_POLICIES, Wish};
 
@@ -69,7 +69,7 @@ impl CacheUse {
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache {
     config: CacheConfig,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedAnswers>,
     hits: AtomicU64,
     misses: AtomicU64,
     nanoseconds: AtomicU64,
@@ -78,19 +78,19 @@ pub(crate) struct ResponseCache {
 impl ResponseCache {
     pub(crate) fn new(config: CacheConfig) -> Self {
         Self {
-            kept: Mutex::new(Kept::new(&config)),
+            kept: Mutex::new(CachedAnswers::new(&config)),
             config,
             ..Self::default()
         }
     }
 
     /// The first rule that a request meets.
-    pub(crate) fn rule(&self, identity: &Identity<'_>) -> Option<&CacheRule> {
+    pub(crate) fn rule(&self, identity: &CacheAttributes<'_>) -> Option<&CacheRule> {
         self.config.rules.iter().find(|rule| rule.meets(identity))
     }
 
     /// The answer to the very same request.
-    pub(crate) fn find(&self, key: &Key) -> Option<Arc<Recorded>> {
+    pub(crate) fn find(&self, key: &RequestDigest) -> Option<Arc<Recorded>> {
         let began = Instant::now();
         let found = self.kept().find(key, began);
         self.looked_up(began);
@@ -121,7 +121,7 @@ impl ResponseCache {
     /// Keep an answer.
     pub(crate) fn keep(
         &self,
-        key: Key,
+        key: RequestDigest,
         tenant: &Arc<str>,
         answer: Recorded,
         likeness: Option<Likeness>,
@@ -151,7 +151,7 @@ impl ResponseCache {
         self.kept().clear()
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, CachedAnswers> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

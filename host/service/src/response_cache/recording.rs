@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mortise_models::{Delta, FinishReason, TokenLogprob, Usage};
 
 use super::ResponseCache;
-use super::key::{Key, Likeness};
+use super::key::{Likeness, RequestDigest};
 use crate::event::Event;
 
 /// Bytes of an event beside its texts.
@@ -78,9 +78,9 @@ impl Recorded {
 
 /// Answer that is recorded while it is made, and kept in the response cache when it ends as it should.
 #[derive(Debug)]
-pub(crate) struct Recording {
+pub(crate) struct AnswerRecording {
     cache: Arc<ResponseCache>,
-    key: Key,
+    key: RequestDigest,
     tenant: Arc<str>,
     likeness: Option<Likeness>,
     /// Number of the first choice.
@@ -90,10 +90,10 @@ pub(crate) struct Recording {
     given_up: bool,
 }
 
-impl Recording {
+impl AnswerRecording {
     pub(crate) fn new(
         cache: Arc<ResponseCache>,
-        key: Key,
+        key: RequestDigest,
         tenant: Arc<str>,
         likeness: Option<Likeness>,
         first: u32,
@@ -241,8 +241,8 @@ mod tests {
     }
 
     fn kept(events: &[Event], max_entry_bytes: usize) -> Option<Arc<Recorded>> {
-        let (cache, key) = (cache(max_entry_bytes), Key([1; 32]));
-        let mut recording = Recording::new(Arc::clone(&cache), key, Arc::from("a"), None, 4);
+        let (cache, key) = (cache(max_entry_bytes), RequestDigest([1; 32]));
+        let mut recording = AnswerRecording::new(Arc::clone(&cache), key, Arc::from("a"), None, 4);
         events.iter().for_each(|event| recording.note(event));
         recording.complete(Usage::default());
         cache.find(&key)

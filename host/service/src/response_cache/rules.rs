@@ -1,6 +1,6 @@
 //! Rules of the response cache: the requests whose answers are kept, and the wishes of callers and policies.
 
-use super::key::Identity;
+use super::key::CacheAttributes;
 
 /// Requests whose answers are kept. An empty list means all.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Semantic {
 }
 
 impl CacheRule {
-    pub(super) fn meets(&self, identity: &Identity<'_>) -> bool {
+    pub(super) fn meets(&self, identity: &CacheAttributes<'_>) -> bool {
         let among =
             |names: &[String], name: &str| names.is_empty() || names.iter().any(|n| n == name);
         among(&self.models, identity.model)
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_rule_is_met_by_what_it_lists() {
-        let identity = Identity {
+        let identity = CacheAttributes {
             model: "m",
             tenant: Some("a"),
             route: "/v1/chat/completions",
@@ -110,7 +110,7 @@ mod tests {
         };
         assert!(of("m", "a").meets(&identity));
         assert!(!of("n", "a").meets(&identity) && !of("m", "b").meets(&identity));
-        let nobody = Identity {
+        let nobody = CacheAttributes {
             tenant: None,
             ..identity
         };

@@ -6,7 +6,7 @@ use std::time::Instant;
 use mortise_models::PromptUse;
 
 use super::{Generation, Numbers, Service, UsedModel};
-use crate::admission::{Admission, Call, Granted, account};
+use crate::admission::{Admission, ApiCall, Granted, account};
 use crate::answer::StartedPart;
 use crate::check::Request;
 use crate::content::Transcript;
@@ -14,24 +14,24 @@ use crate::embedding::{EmbeddingInput, EmbeddingRequest};
 use crate::error::ServiceError;
 use crate::guard::{Guards, Watchers};
 use crate::meant::Meant;
-use crate::part::{Part, PartSetup};
+use crate::part::{PartSetup, PromptAnswer};
 use crate::prepare;
 use crate::refusal::invalid;
 use crate::request::RequestFields;
 use crate::response_cache::{
-    CacheFigures, CacheUse, Identity, Key, Likeness, OF_CALLERS, OF_POLICIES, Recorded, Recording,
-    Scope, Semantic, Wish, likeness,
+    AnswerRecording, CacheAttributes, CacheFigures, CacheScope, CacheUse, Likeness, OF_CALLERS,
+    OF_POLICIES, Recorded, RequestDigest, Semantic, Wish, likeness,
 };
 use crate::routing_key::RoutingKey;
 use crate::server_tools::EnabledTools;
 use crate::source::{ChoiceSource, replayed};
-use crate::submit::{ReadyPrompt, Submitter, Target};
-use crate::tally::Tally;
+use crate::submit::{ReadyPrompt, SubmitTarget, Submitter};
+use crate::tally::TokenTally;
 use crate::tool_loop::ToolLoop;
 
 /// A request that is ready to be submitted.
 pub(super) struct Ready<'a> {
-    pub(super) call: &'a Call,
+    pub(super) call: &'a ApiCall,
     pub(super) request: &'a Request,
     pub(super) prompt: &'a ReadyPrompt,
     pub(super) submitter: &'a Arc<Submitter>,
@@ -49,7 +49,7 @@ pub(super) enum LookedUp {
     /// Hit: the answer was made before.
     Hit(Arc<Recorded>),
     /// Miss: the answer is made now, and recorded if it may be kept.
-    Miss(Option<Recording>),
+    Miss(Option<AnswerRecording>),
 }
 
 impl LookedUp {
@@ -61,7 +61,7 @@ impl LookedUp {
         }
     }
 
-    pub(super) fn recording(self) -> Option<Recording> {
+    pub(super) fn recording(self) -> Option<AnswerRecording> {
         match self {
             Self::Miss(recording) => recording,
             Self::Off | Self::Hit(_) => None,
@@ -134,7 +134,7 @@ impl Service {
         let model = ready.used.loaded.model.name.as_str();
         let fields = ready.request.fields();
         let principal = &admission.allowance().principal;
-        let identity = Identity {
+        let identity = CacheAttributes {
             model,
             tenant: principal.tenant.as_deref(),
             route: ready.call.route,
@@ -150,7 +150,7 @@ impl Service {
         }
         let wish = wish(ready.call, admission);
         let account = account(principal);
-        let scope = Scope {
+        let scope = CacheScope {
             account: &account,
             model,
             route: ready.call.route,
@@ -169,9 +169,9 @@ impl Service {
                 found = cache.find_like(like, semantic.threshold);
             }
         }
-        let kept = |key: Key| {
+        let kept = |key: RequestDigest| {
             let (cache, account) = (Arc::clone(cache), Arc::clone(&account));
-            Recording::new(cache, key, account, like, ready.numbers.choices)
+            AnswerRecording::new(cache, key, account, like, ready.numbers.choices)
         };
         let looked_up = match found {
             Some(answer) => LookedUp::Hit(answer),
@@ -186,13 +186,13 @@ impl Service {
     /// The question of a request with its vector; `None` where it has none, or the vector cannot be made.
     async fn likeness_of(
         &self,
-        scope: &Scope<'_>,
+        scope: &CacheScope<'_>,
         fields: &RequestFields,
         semantic: &Semantic,
         admission: &Admission,
     ) -> Option<Likeness> {
         let (around, text) = likeness(scope, fields)?;
-        let call = Call {
+        let call = ApiCall {
             request_id: Arc::clone(admission.request_id()),
             route: "/v1/embeddings",
             method: "POST",
@@ -238,7 +238,7 @@ impl Service {
         StartedPart {
             choices,
             watchers,
-            part: Part::new(setup),
+            part: PromptAnswer::new(setup),
             registration,
         }
     }
@@ -268,7 +268,7 @@ impl UsedModel {
     }
 
     /// Guardrails that look at a request.
-    pub(super) fn guards(&self, call: &Call, name: &str, admission: &Admission) -> Guards {
+    pub(super) fn guards(&self, call: &ApiCall, name: &str, admission: &Admission) -> Guards {
         let key = admission.routing_key(&self.loaded.model.name);
         let all = self.serving.guardrails.iter();
         Guards {
@@ -298,7 +298,7 @@ impl Generation {
 }
 
 /// Choices that are generated, with what they take.
-fn live(choices: Vec<ToolLoop>) -> (Vec<ChoiceSource>, Vec<Arc<Tally>>) {
+fn live(choices: Vec<ToolLoop>) -> (Vec<ChoiceSource>, Vec<Arc<TokenTally>>) {
     let tallies = choices.iter().map(|choice| Arc::clone(choice.tally()));
     let tallies = tallies.collect();
     let live = choices
@@ -308,7 +308,7 @@ fn live(choices: Vec<ToolLoop>) -> (Vec<ChoiceSource>, Vec<Arc<Tally>>) {
 }
 
 /// Wish of the caller and of the policies.
-fn wish(call: &Call, admission: &Admission) -> Wish {
+fn wish(call: &ApiCall, admission: &Admission) -> Wish {
     let caller = Wish::of(OF_CALLERS, &call.headers);
     caller.and(Wish::of(OF_POLICIES, &admission.allowance().headers))
 }
@@ -320,10 +320,10 @@ fn repeats(ready: &Ready<'_>) -> bool {
         return true;
     }
     match &ready.submitter.target {
-        Target::Tokens(model) => {
+        SubmitTarget::Tokens(model) => {
             let sampling = prepare::sampling(model, fields, 0);
             sampling.is_ok_and(|sampling| sampling.temperature == 0.0)
         }
-        Target::Conversation(_) | Target::Rendered(_) => false,
+        SubmitTarget::Conversation(_) | SubmitTarget::Rendered(_) => false,
     }
 }

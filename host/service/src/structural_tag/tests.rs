@@ -141,7 +141,7 @@ fn marks_are_control_tokens_where_the_model_has_them() {
         "triggers": ["<tool_call>"],
         "tags": [{"begin": "<tool_call>", "content": {"type": "json_schema", "json_schema": city()}, "end": "</tool_call>"}],
     });
-    let control = [("<tool_call>", 1), ("</tool_call>", 2)].map(|(text, id)| ControlToken {
+    let control = [("<tool_call>", 1), ("</tool_call>", 2)].map(|(text, id)| SpecialToken {
         id,
         text: text.to_owned(),
         special: false,

@@ -9,7 +9,7 @@ fn tenant(name: &str) -> Arc<str> {
 
 /// A job of so many slices on a thread of its own, which writes its tenant down for each.
 async fn job(
-    turns: Arc<Turns>,
+    turns: Arc<EncodingTurns>,
     name: &'static str,
     slices: usize,
     log: Arc<Mutex<Vec<&'static str>>>,
@@ -26,7 +26,7 @@ async fn job(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_waits_behind_the_whole_of_anothers_work() {
-    let turns = Turns::new(1);
+    let turns = EncodingTurns::new(1);
     let log = Arc::new(Mutex::new(Vec::new()));
     // Held back until all are queued.
     let first = turns.take(&tenant("z")).await.expect("a turn");
@@ -66,7 +66,7 @@ async fn nobody_waits_behind_the_whole_of_anothers_work() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn there_are_never_more_at_once_than_turns() {
-    let turns = Turns::new(3);
+    let turns = EncodingTurns::new(3);
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let jobs = (0..40).map(|number| {
         let (turns, running, most) = (Arc::clone(&turns), Arc::clone(&running), Arc::clone(&most));
@@ -94,7 +94,7 @@ async fn there_are_never_more_at_once_than_turns() {
 
 #[tokio::test]
 async fn who_goes_while_waiting_leaves_the_turn_to_others() {
-    let turns = Turns::new(1);
+    let turns = EncodingTurns::new(1);
     let first = turns.take(&tenant("a")).await.expect("a turn");
     let gone = tokio::spawn({
         let turns = Arc::clone(&turns);
@@ -111,7 +111,7 @@ async fn who_goes_while_waiting_leaves_the_turn_to_others() {
 
 #[tokio::test]
 async fn tenants_that_are_done_are_forgotten() {
-    let turns = Turns::new(1);
+    let turns = EncodingTurns::new(1);
     for number in 0..5000 {
         drop(turns.take(&tenant(&format!("tenant {number}"))).await);
     }

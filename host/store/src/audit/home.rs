@@ -11,7 +11,7 @@ use crate::check::version;
 use crate::error::StoreError;
 use crate::maintenance::{failed, open};
 use crate::query::now;
-use crate::record::{Change, Item, Key, Kind, Record};
+use crate::record::{Change, Item, Key, Record, RecordKind};
 use crate::store::Store;
 
 /// Owner of the log, which no caller can be: theirs say first whether they are a tenant.
@@ -30,7 +30,7 @@ pub(super) struct StoreHome {
 }
 
 fn key() -> Key {
-    Key::new(&Arc::from(OWNER), Kind::Audit, ID)
+    Key::new(&Arc::from(OWNER), RecordKind::Audit, ID)
 }
 
 fn record(head: &AuditHead) -> Record {
@@ -159,7 +159,7 @@ pub fn read_store(
     let record: Option<(i64, Vec<u8>)> = connection
         .query_row(
             "SELECT seq, body FROM records WHERE owner = ?1 AND kind = ?2 AND id = ?3",
-            [OWNER, Kind::Audit.name(), ID],
+            [OWNER, RecordKind::Audit.name(), ID],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
         .optional()

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::config::PostgresConfig;
 use super::failure::open_failure;
-use super::pool::Pool;
+use super::pool::ConnectionPool;
 use super::schema;
 use crate::error::OpenError;
-use crate::maintenance::Report;
-use crate::record::Kind;
+use crate::maintenance::StoreReport;
+use crate::record::RecordKind;
 
 /// Time that one statement of a check may take.
 const CHECK_TIME: Duration = Duration::from_secs(3600);
@@ -18,10 +18,13 @@ const CHECK_TIME: Duration = Duration::from_secs(3600);
 ///
 /// # Errors
 /// When the database does not answer, or its tables are of something else, of a later version, or wrong.
-pub async fn check_database(config: &PostgresConfig) -> Result<(Report, Duration), OpenError> {
+pub async fn check_database(config: &PostgresConfig) -> Result<(StoreReport, Duration), OpenError> {
     let place = config.place();
     let failed = |error| open_failure(&place, &error);
-    let client = Pool::new(config.parts()).connect().await.map_err(failed)?;
+    let client = ConnectionPool::new(config.parts())
+        .connect()
+        .await
+        .map_err(failed)?;
     let asked = Instant::now();
     client.query_one("SELECT 1", &[]).await.map_err(failed)?;
     let time = asked.elapsed();
@@ -50,16 +53,16 @@ pub async fn check_database(config: &PostgresConfig) -> Result<(Report, Duration
     }
     let sql = "SELECT kind, count(*) FROM mortise.records GROUP BY kind";
     let rows = client.query(sql, &[]).await.map_err(failed)?;
-    let of = |kind: Kind| {
+    let of = |kind: RecordKind| {
         let row = rows.iter().find(|row| row.get::<_, &str>(0) == kind.name());
         row.map(|row| (kind, count(row.get(1))))
     };
-    let records = Kind::ALL.into_iter().filter_map(of).collect();
+    let records = RecordKind::ALL.into_iter().filter_map(of).collect();
     let sql = "SELECT (SELECT count(*) FROM mortise.items), (SELECT count(DISTINCT owner) FROM mortise.records),
                (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
                 WHERE relnamespace = 'mortise'::regnamespace AND relkind = 'r')";
     let row = client.query_one(sql, &[]).await.map_err(failed)?;
-    let report = Report {
+    let report = StoreReport {
         version,
         bytes: count(row.get(2)),
         records,

@@ -9,11 +9,11 @@ use tokio_postgres::{Client, Transaction};
 
 use super::failure::passes;
 use super::hosts::elsewhere;
-use super::query::{self, Address, Parameter, THERE};
+use super::query::{self, Parameter, RecordAddress, THERE};
 use crate::error::StoreError;
 use crate::limits::{MAX_BODY_BYTES, MAX_ID_BYTES, MAX_SWEPT};
 use crate::quota::Quota;
-use crate::record::{Change, Item, Key, Kind, Record, SERVER};
+use crate::record::{Change, Item, Key, Record, RecordKind, SERVER};
 
 /// Attempts where transactions of several hosts were in each other's way.
 const ATTEMPTS: usize = 4;
@@ -96,7 +96,7 @@ impl Author {
                      WHERE owner = $1 AND kind = $2 AND id = $3 AND {THERE}",
                     elsewhere("$4")
                 );
-                let address = Address::of(&record.key);
+                let address = RecordAddress::of(&record.key);
                 let [owner, kind, id] = address.parameters();
                 let all = [owner, kind, id, (&self.host as _, Type::INT8)];
                 match transaction.query_typed_opt(&sql, &all).await? {
@@ -112,7 +112,7 @@ impl Author {
                     "SELECT body = $4 FROM mortise.records
                      WHERE owner = $1 AND kind = $2 AND id = $3 AND {THERE}"
                 );
-                let address = Address::of(&record.key);
+                let address = RecordAddress::of(&record.key);
                 let [owner, kind, id] = address.parameters();
                 let all = [owner, kind, id, (before as _, Type::BYTEA)];
                 match transaction.query_typed_opt(&sql, &all).await? {
@@ -123,7 +123,7 @@ impl Author {
             Change::Delete(key) => {
                 let sql = "DELETE FROM mortise.records WHERE owner = $1 AND kind = $2 AND id = $3";
                 transaction
-                    .execute_typed(sql, &Address::of(key).parameters())
+                    .execute_typed(sql, &RecordAddress::of(key).parameters())
                     .await?;
                 Ok(())
             }
@@ -151,7 +151,7 @@ impl Author {
         }
         let sql = "SELECT open AND host IS DISTINCT FROM $4 FROM mortise.records
                    WHERE owner = $1 AND kind = $2 AND id = $3";
-        let address = Address::of(&record.key);
+        let address = RecordAddress::of(&record.key);
         let [owner, kind, id] = address.parameters();
         let all = [owner, kind, id, (&self.host as _, Type::INT8)];
         Ok(transaction.query_typed_one(sql, &all).await?.get(0))
@@ -168,7 +168,7 @@ impl Author {
              WHERE NOT {}",
             elsewhere("$8")
         );
-        let address = Address::of(&record.key);
+        let address = RecordAddress::of(&record.key);
         let [owner, kind, id] = address.parameters();
         let all: [Parameter<'_>; 8] = [
             owner,
@@ -253,7 +253,7 @@ async fn sequence(
         "SELECT seq FROM mortise.records WHERE owner = $1 AND kind = $2 AND id = $3 AND {THERE}"
     );
     let found = transaction
-        .query_typed_opt(&sql, &Address::of(key).parameters())
+        .query_typed_opt(&sql, &RecordAddress::of(key).parameters())
         .await?;
     Ok(found.map(|row| row.get(0)))
 }
@@ -308,7 +308,7 @@ pub(super) async fn sweep(client: &mut Client) -> Result<u64, StoreError> {
     for row in owners {
         let owner: String = row.get(0);
         let transaction = client.transaction().await?;
-        let any = Key::new(&owner.as_str().into(), Kind::Response, "");
+        let any = Key::new(&owner.as_str().into(), RecordKind::Response, "");
         lock(&transaction, std::iter::once(&any)).await?;
         let sql = format!(
             "DELETE FROM mortise.records WHERE seq IN (

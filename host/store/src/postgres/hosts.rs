@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use super::query::{Parameter, THERE, record};
 use crate::error::StoreError;
 use crate::limits::MAX_SCANNED;
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 
 /// Time after which a host that has said nothing is gone. The clock is that of the database.
 const GONE: &str = "interval '15 seconds'";
@@ -64,7 +64,7 @@ pub(super) async fn leave(client: &Client, host: i64) -> Result<(), StoreError> 
 pub(super) async fn unfinished(
     client: &Client,
     host: i64,
-    kind: Kind,
+    kind: RecordKind,
 ) -> Result<Vec<Record>, StoreError> {
     let limit = i64::try_from(MAX_SCANNED).unwrap_or(i64::MAX);
     let name = kind.name();

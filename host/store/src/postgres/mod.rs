@@ -23,16 +23,18 @@ use mortise_supervise::supervise;
 use tokio::task::JoinHandle;
 
 use self::commit::Author;
-use self::pool::{Lent, Pool};
+use self::pool::{ConnectionPool, Lent};
 use crate::error::{OpenError, StoreError};
 use crate::limits::{DATABASE_OPERATION_TIME, MAX_QUEUED_BYTES, MAX_QUEUED_COMMITS};
 use crate::quota::Quota;
-use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
-use crate::store::{BoxFuture, Filter, Store};
+use crate::record::{Change, Item, Key, Page, Record, RecordKind, RecordPage};
+use crate::store::{RecordFilter, Store, StoreFuture};
 
 pub use self::check::check_database;
 pub use self::config::{DatabaseError, PostgresConfig};
-pub use self::passages::{Indexed, Occurrence, Passage, Passages, Place, Scope, Word};
+pub use self::passages::{
+    Indexed, Occurrence, PassagePlace, PassageRow, PassageScope, Passages, Word,
+};
 
 /// Time between two signs of life.
 const BEAT_EVERY: Duration = Duration::from_secs(3);
@@ -54,7 +56,7 @@ pub struct PostgresStore {
 }
 
 struct Inner {
-    pool: Pool,
+    pool: ConnectionPool,
     author: Author,
     /// Commits that have not ended, and their bytes.
     waiting: AtomicUsize,
@@ -77,7 +79,7 @@ impl PostgresStore {
     /// When the database does not come, refuses, or has tables of a later version or of something else.
     pub async fn open(config: &PostgresConfig) -> Result<Self, OpenError> {
         let place = config.place();
-        let pool = Pool::new(config.parts());
+        let pool = ConnectionPool::new(config.parts());
         let mut client = first(&pool, &place).await?;
         schema::migrate(&mut client, &place).await?;
         let host = hosts::enter(&client).await;
@@ -108,7 +110,7 @@ impl PostgresStore {
     }
 
     /// Do something that goes on if nobody waits for it, within the bound of time.
-    fn run<T, F>(&self, work: F) -> BoxFuture<'_, T>
+    fn run<T, F>(&self, work: F) -> StoreFuture<'_, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -118,7 +120,7 @@ impl PostgresStore {
 }
 
 /// Do something that goes on if nobody waits for it, within a bound of time.
-fn bounded<T, F>(time: Duration, work: F) -> BoxFuture<'static, T>
+fn bounded<T, F>(time: Duration, work: F) -> StoreFuture<'static, T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -144,7 +146,7 @@ impl Drop for PostgresStore {
 }
 
 /// The first connection of all.
-async fn first(pool: &Pool, place: &str) -> Result<tokio_postgres::Client, OpenError> {
+async fn first(pool: &ConnectionPool, place: &str) -> Result<tokio_postgres::Client, OpenError> {
     let began = Instant::now();
     loop {
         match pool.connect().await {
@@ -252,7 +254,7 @@ impl Drop for Admitted {
 }
 
 impl Store for PostgresStore {
-    fn commit(&self, changes: Vec<Change>) -> BoxFuture<'_, ()> {
+    fn commit(&self, changes: Vec<Change>) -> StoreFuture<'_, ()> {
         let bytes = changes.iter().map(Change::bytes).sum();
         let admitted = match self.inner.admit(bytes) {
             Ok(admitted) => admitted,
@@ -269,7 +271,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn promise(&self, owner: &Arc<str>) -> BoxFuture<'_, ()> {
+    fn promise(&self, owner: &Arc<str>) -> StoreFuture<'_, ()> {
         let (inner, owner) = (Arc::clone(&self.inner), Arc::clone(owner));
         self.run(async move {
             let (trusted, author) = (inner.trusts(), inner.author);
@@ -293,7 +295,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn get(&self, key: Key) -> BoxFuture<'_, Option<Record>> {
+    fn get(&self, key: Key) -> StoreFuture<'_, Option<Record>> {
         let inner = Arc::clone(&self.inner);
         self.run(async move {
             inner
@@ -305,10 +307,10 @@ impl Store for PostgresStore {
     fn list(
         &self,
         owner: &Arc<str>,
-        kind: Kind,
+        kind: RecordKind,
         page: Page,
-        filter: Option<Filter>,
-    ) -> BoxFuture<'_, Listing<Record>> {
+        filter: Option<RecordFilter>,
+    ) -> StoreFuture<'_, RecordPage<Record>> {
         let (inner, owner) = (Arc::clone(&self.inner), Arc::clone(owner));
         self.run(async move {
             inner
@@ -319,7 +321,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn items(&self, parent: Key, page: Page) -> BoxFuture<'_, Listing<Item>> {
+    fn items(&self, parent: Key, page: Page) -> StoreFuture<'_, RecordPage<Item>> {
         let inner = Arc::clone(&self.inner);
         self.run(async move {
             inner
@@ -328,7 +330,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn pieces(&self, parent: Key, after: Option<String>) -> BoxFuture<'_, Listing<Item>> {
+    fn pieces(&self, parent: Key, after: Option<String>) -> StoreFuture<'_, RecordPage<Item>> {
         let inner = Arc::clone(&self.inner);
         self.run(async move {
             inner
@@ -337,7 +339,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn item(&self, parent: Key, id: String) -> BoxFuture<'_, Option<Item>> {
+    fn item(&self, parent: Key, id: String) -> StoreFuture<'_, Option<Item>> {
         let inner = Arc::clone(&self.inner);
         self.run(async move {
             inner
@@ -346,7 +348,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>> {
+    fn unfinished(&self, kind: RecordKind) -> StoreFuture<'_, Vec<Record>> {
         let inner = Arc::clone(&self.inner);
         self.run(async move {
             let host = inner.author.host;
@@ -356,7 +358,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn owners(&self, kind: Kind) -> BoxFuture<'_, Vec<Arc<str>>> {
+    fn owners(&self, kind: RecordKind) -> StoreFuture<'_, Vec<Arc<str>>> {
         let inner = Arc::clone(&self.inner);
         self.run(async move {
             inner
@@ -369,7 +371,7 @@ impl Store for PostgresStore {
         true
     }
 
-    fn leave(&self) -> BoxFuture<'_, ()> {
+    fn leave(&self) -> StoreFuture<'_, ()> {
         for task in &self.tasks {
             task.abort();
         }

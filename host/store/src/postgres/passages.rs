@@ -11,14 +11,14 @@ use tokio_postgres::{Client, Transaction};
 
 use super::commit::number_of;
 use super::config::PostgresConfig;
-use super::query::{self, Address, Parameter, THERE};
+use super::query::{self, Parameter, RecordAddress, THERE};
 use super::{Inner, PostgresStore, bounded, failure, passage_tables};
 use crate::error::{OpenError, StoreError};
 use crate::limits::{
     DATABASE_INDEX_TIME, DATABASE_OPERATION_TIME, INDEXED_TOGETHER, MAX_PIECE_BYTES,
 };
-use crate::record::{Item, Key, Kind, Record};
-use crate::store::BoxFuture;
+use crate::record::{Item, Key, Record, RecordKind};
+use crate::store::StoreFuture;
 use crate::traced::operation;
 
 /// Name of the kind of database in traces.
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Passages {
 
 /// A passage: an item by its number in its record, with the vector and the number of words that it is found by.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Passage {
+pub struct PassageRow {
     /// Number of the item.
     pub number: u32,
     /// Number of words of the item.
@@ -65,7 +65,7 @@ pub struct Word {
 
 /// Place of a passage: the number of its record, and its own there. Records have the order in which they were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct PassagePlace {
     /// Number of the record.
     pub record: i64,
     /// Number of the item.
@@ -75,7 +75,7 @@ pub struct Place {
 /// The records in which is searched: those with ids that begin with that of the key and `/`, with vectors of so many dimensions,
 /// and attributes that a predicate admits.
 #[derive(Debug, Clone)]
-pub struct Scope {
+pub struct PassageScope {
     /// The key.
     pub space: Key,
     /// Dimensions.
@@ -120,7 +120,7 @@ struct Scoped {
 }
 
 impl Scoped {
-    fn of(scope: Scope) -> Self {
+    fn of(scope: PassageScope) -> Self {
         Self {
             number: number_of(&scope.space),
             owner: scope.space.owner.to_string(),
@@ -167,7 +167,7 @@ impl PostgresStore {
 impl Passages {
     /// Records of a space that are not being worked on and not admitted to searches, as they are now, the first behind a record of
     /// this number.
-    pub fn missing(&self, space: &Key, behind: i64) -> BoxFuture<'static, Vec<(i64, Record)>> {
+    pub fn missing(&self, space: &Key, behind: i64) -> StoreFuture<'static, Vec<(i64, Record)>> {
         let (inner, space) = (self.inner.clone(), space.clone());
         let work = bounded(DATABASE_OPERATION_TIME, async move {
             inner
@@ -181,10 +181,10 @@ impl Passages {
     pub fn write(
         &self,
         record: i64,
-        passages: Vec<Passage>,
+        passages: Vec<PassageRow>,
         words: Vec<Word>,
         space: &Key,
-    ) -> BoxFuture<'static, ()> {
+    ) -> StoreFuture<'static, ()> {
         let (inner, extension) = (self.inner.clone(), self.extension.clone());
         let space = number_of(space);
         let work = bounded(DATABASE_INDEX_TIME, async move {
@@ -202,7 +202,7 @@ impl Passages {
     }
 
     /// True if the passages and words of a record's items were written.
-    pub fn has(&self, record: i64) -> BoxFuture<'static, bool> {
+    pub fn has(&self, record: i64) -> StoreFuture<'static, bool> {
         let inner = self.inner.clone();
         let work = bounded(DATABASE_OPERATION_TIME, async move {
             let there = "SELECT EXISTS (SELECT FROM mortise.search_passages WHERE record = $1)";
@@ -217,7 +217,12 @@ impl Passages {
     }
 
     /// Admit a record to searches of its space, with its attributes as a JSON object, if its body is still this.
-    pub fn admit(&self, space: &Key, record: Record, attributes: String) -> BoxFuture<'static, ()> {
+    pub fn admit(
+        &self,
+        space: &Key,
+        record: Record,
+        attributes: String,
+    ) -> StoreFuture<'static, ()> {
         let (inner, space) = (self.inner.clone(), space.clone());
         let work = bounded(DATABASE_OPERATION_TIME, async move {
             inner
@@ -230,10 +235,10 @@ impl Passages {
     /// The passages nearest to a vector by the product of both, with that product, best first.
     pub fn nearest(
         &self,
-        scope: Scope,
+        scope: PassageScope,
         vector: &[f32],
         most: usize,
-    ) -> BoxFuture<'static, Vec<(Place, f32)>> {
+    ) -> StoreFuture<'static, Vec<(PassagePlace, f32)>> {
         let inner = self.inner.clone();
         let (vector, most) = (text_of(vector), query::whole(most));
         // Without an index on the vectors, the scan is exact, whatever the filter leaves.
@@ -252,7 +257,7 @@ impl Passages {
                 .with(async |lent| {
                     let rows = lent.client.query_typed(&sql, &asked).await?;
                     let rows = rows.iter().map(|row| {
-                        let place = Place {
+                        let place = PassagePlace {
                             record: row.get(0),
                             item: count(row.get(1)),
                         };
@@ -266,7 +271,7 @@ impl Passages {
     }
 
     /// The records of a scope in their order, with those that its filter does not admit.
-    pub fn indexed(&self, scope: Scope) -> BoxFuture<'static, Vec<Indexed>> {
+    pub fn indexed(&self, scope: PassageScope) -> StoreFuture<'static, Vec<Indexed>> {
         let inner = self.inner.clone();
         let work = bounded(DATABASE_OPERATION_TIME, async move {
             let scoped = Scoped::of(scope);
@@ -282,7 +287,7 @@ impl Passages {
         &self,
         space: &Key,
         words: Vec<String>,
-    ) -> BoxFuture<'static, Vec<Occurrence>> {
+    ) -> StoreFuture<'static, Vec<Occurrence>> {
         let (inner, space) = (self.inner.clone(), number_of(space));
         let work = bounded(DATABASE_OPERATION_TIME, async move {
             inner
@@ -295,9 +300,9 @@ impl Passages {
     /// Records and items at places, in their order, without those that are gone; `id` tells the id of the item of a number.
     pub fn contents(
         &self,
-        places: Vec<Place>,
+        places: Vec<PassagePlace>,
         id: fn(usize) -> String,
-    ) -> BoxFuture<'static, Vec<(Place, Record, Item)>> {
+    ) -> StoreFuture<'static, Vec<(PassagePlace, Record, Item)>> {
         let inner = self.inner.clone();
         let work = bounded(DATABASE_OPERATION_TIME, async move {
             inner
@@ -334,7 +339,7 @@ async fn missing(
          AND NOT EXISTS (SELECT FROM mortise.search_documents AS there WHERE there.record = records.seq)
          ORDER BY seq LIMIT $6"
     );
-    let (owner, kind) = (&*space.owner, Kind::VectorStoreFile);
+    let (owner, kind) = (&*space.owner, RecordKind::VectorStoreFile);
     let (name, first, end) = (
         kind.name(),
         format!("{}/", space.id),
@@ -372,7 +377,7 @@ async fn admit(
              FROM mortise.search_passages WHERE record = there.seq) AS sums
          ON CONFLICT (record) DO NOTHING"
     );
-    let address = Address::of(&record.key);
+    let address = RecordAddress::of(&record.key);
     let [owner, kind, id] = address.parameters();
     let number = number_of(space);
     let all: [Parameter<'_>; 7] = [
@@ -423,9 +428,9 @@ async fn occurrences(
 
 async fn contents(
     client: &Client,
-    places: &[Place],
+    places: &[PassagePlace],
     id: fn(usize) -> String,
-) -> Result<Vec<(Place, Record, Item)>, StoreError> {
+) -> Result<Vec<(PassagePlace, Record, Item)>, StoreError> {
     let sql = format!(
         "SELECT records.id, created, expires, open, records.body, records.owner, items.id, items.body, wanted.place
          FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS wanted (record, id, place)
@@ -444,7 +449,7 @@ async fn contents(
             id: row.get(6),
             body: row.get(7),
         };
-        let record = query::record(row, &owner, Kind::VectorStoreFile);
+        let record = query::record(row, &owner, RecordKind::VectorStoreFile);
         Some((*places.get(place.checked_sub(1)?)?, record, item))
     });
     Ok(found.collect())
@@ -454,7 +459,7 @@ async fn contents(
 struct Wanted {
     record: i64,
     space: i64,
-    passages: Vec<Passage>,
+    passages: Vec<PassageRow>,
     words: Vec<Word>,
 }
 

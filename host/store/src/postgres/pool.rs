@@ -24,7 +24,7 @@ const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; 
      WHERE current_setting('synchronous_commit') = 'off';";
 
 /// Pool of connections to PostgreSQL.
-pub(super) struct Pool {
+pub(super) struct ConnectionPool {
     config: Config,
     tls: Tls,
     slots: Arc<Semaphore>,
@@ -39,7 +39,7 @@ pub(super) struct Lent {
     slot: OwnedSemaphorePermit,
 }
 
-impl Pool {
+impl ConnectionPool {
     pub(super) fn new((config, tls): (Config, Tls)) -> Self {
         Self {
             config,

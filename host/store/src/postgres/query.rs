@@ -7,8 +7,8 @@ use tokio_postgres::{Client, Row};
 
 use crate::error::StoreError;
 use crate::limits::{MAX_PAGE, MAX_PIECE_BYTES, MAX_SCANNED};
-use crate::record::{Item, Key, Kind, Listing, Page, Record};
-use crate::store::Filter;
+use crate::record::{Item, Key, Page, Record, RecordKind, RecordPage};
+use crate::store::RecordFilter;
 
 /// Condition on a record that is there. The clock is that of the database, which all hosts share.
 pub(super) const THERE: &str =
@@ -32,19 +32,19 @@ async fn sequence(client: &Client, key: &Key) -> Result<Option<i64>, StoreError>
         "SELECT seq FROM mortise.records WHERE owner = $1 AND kind = $2 AND id = $3 AND {THERE}"
     );
     let found = client
-        .query_typed_opt(&sql, &Address::of(key).parameters())
+        .query_typed_opt(&sql, &RecordAddress::of(key).parameters())
         .await?;
     Ok(found.map(|row| row.get(0)))
 }
 
 /// A record's address, as parameters of a statement.
-pub(super) struct Address<'a> {
+pub(super) struct RecordAddress<'a> {
     owner: &'a str,
     kind: &'static str,
     id: &'a str,
 }
 
-impl<'a> Address<'a> {
+impl<'a> RecordAddress<'a> {
     pub(super) fn of(key: &'a Key) -> Self {
         Self {
             owner: &key.owner,
@@ -69,12 +69,12 @@ pub(super) async fn get(client: &Client, key: &Key) -> Result<Option<Record>, St
          WHERE owner = $1 AND kind = $2 AND id = $3 AND {THERE}"
     );
     let found = client
-        .query_typed_opt(&sql, &Address::of(key).parameters())
+        .query_typed_opt(&sql, &RecordAddress::of(key).parameters())
         .await?;
     Ok(found.map(|row| record(&row, &key.owner, key.kind)))
 }
 
-pub(super) fn record(row: &Row, owner: &Arc<str>, kind: Kind) -> Record {
+pub(super) fn record(row: &Row, owner: &Arc<str>, kind: RecordKind) -> Record {
     Record {
         key: Key::new(owner, kind, row.get::<_, String>(0)),
         created: row.get(1),
@@ -87,10 +87,10 @@ pub(super) fn record(row: &Row, owner: &Arc<str>, kind: Kind) -> Record {
 pub(super) async fn list(
     client: &Client,
     owner: &Arc<str>,
-    kind: Kind,
+    kind: RecordKind,
     page: &Page,
-    filter: Option<&Filter>,
-) -> Result<Listing<Record>, StoreError> {
+    filter: Option<&RecordFilter>,
+) -> Result<RecordPage<Record>, StoreError> {
     let from = match &page.after {
         None => None,
         Some(id) => {
@@ -128,7 +128,7 @@ pub(super) async fn list(
                 continue;
             }
             if entries.len() == limit {
-                return Ok(Listing {
+                return Ok(RecordPage {
                     entries,
                     more: true,
                 });
@@ -136,7 +136,7 @@ pub(super) async fn list(
             entries.push(record);
         }
         if rows.len() < wanted || filter.is_none() || scanned >= MAX_SCANNED {
-            return Ok(Listing {
+            return Ok(RecordPage {
                 entries,
                 more: false,
             });
@@ -148,7 +148,7 @@ pub(super) async fn items(
     client: &Client,
     parent: &Key,
     page: &Page,
-) -> Result<Listing<Item>, StoreError> {
+) -> Result<RecordPage<Item>, StoreError> {
     let record = sequence(client, parent).await?;
     let record = record.ok_or(StoreError::NotFound)?;
     let from = place(client, record, page.after.as_deref()).await?;
@@ -165,7 +165,7 @@ pub(super) async fn items(
         (&count, Type::INT8),
     ];
     let rows = client.query_typed(&sql, &parameters).await?;
-    Ok(Listing {
+    Ok(RecordPage {
         entries: rows.iter().take(limit).map(item_of).collect(),
         more: rows.len() > limit,
     })
@@ -198,7 +198,7 @@ pub(super) async fn pieces(
     client: &Client,
     parent: &Key,
     after: Option<&str>,
-) -> Result<Listing<Item>, StoreError> {
+) -> Result<RecordPage<Item>, StoreError> {
     let record = sequence(client, parent).await?;
     let record = record.ok_or(StoreError::NotFound)?;
     let from = place(client, record, after).await?.unwrap_or(i64::MIN);
@@ -222,7 +222,7 @@ pub(super) async fn pieces(
     ];
     let rows = client.query_typed(sql, &parameters).await?;
     let there = rows.first().map_or(0, |row| row.get::<_, i64>(2));
-    Ok(Listing {
+    Ok(RecordPage {
         entries: rows.iter().map(item_of).collect(),
         more: there > whole(rows.len()),
     })
@@ -266,7 +266,7 @@ pub(super) async fn total(client: &Client) -> Result<u64, StoreError> {
 }
 
 /// Owners of records of a kind, in the order of their names.
-pub(super) async fn owners(client: &Client, kind: Kind) -> Result<Vec<Arc<str>>, StoreError> {
+pub(super) async fn owners(client: &Client, kind: RecordKind) -> Result<Vec<Arc<str>>, StoreError> {
     let (name, limit) = (kind.name(), whole(MAX_SCANNED));
     let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&limit, Type::INT8)];
     let sql = format!(

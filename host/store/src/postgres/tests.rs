@@ -17,7 +17,7 @@ async fn host(url: &str) -> PostgresStore {
     PostgresStore::open(&config(url)).await.expect("opens")
 }
 
-fn record(kind: Kind, id: &str, open: bool, body: &str) -> Record {
+fn record(kind: RecordKind, id: &str, open: bool, body: &str) -> Record {
     Record {
         key: Key::new(&Arc::from("tenant a"), kind, id),
         created: 1,
@@ -45,14 +45,14 @@ async fn feature_z8_hosts_that_start_at_once_make_the_tables_once() {
     for opened in opened.collect::<Vec<_>>() {
         hosts.push(opened.await.expect("no panic"));
     }
-    let put = Change::Put(record(Kind::Conversation, "c1", false, "{}"));
+    let put = Change::Put(record(RecordKind::Conversation, "c1", false, "{}"));
     hosts[0].commit(vec![put]).await.expect("written");
-    let key = record(Kind::Conversation, "c1", false, "").key;
+    let key = record(RecordKind::Conversation, "c1", false, "").key;
     for host in &hosts {
         assert!(host.get(key.clone()).await.expect("read").is_some());
     }
     let (report, _) = check_database(&config(&url)).await.expect("whole");
-    assert_eq!(report.records, [(Kind::Conversation, 1)]);
+    assert_eq!(report.records, [(RecordKind::Conversation, 1)]);
     assert_eq!((report.version, report.owners), (schema::known(), 1));
     server.ask("together", "UPDATE mortise.usage SET bytes = bytes + 1");
     let wrong = check_database(&config(&url))
@@ -83,7 +83,7 @@ async fn feature_z8_tables_of_others_and_later_ones_are_refused() {
     assert!(refused.as_ref().is_err_and(newer));
     // A server that runs makes no new connection to tables that it does not know.
     running.inner.pool.forget();
-    let read = running.unfinished(Kind::Batch).await;
+    let read = running.unfinished(RecordKind::Batch).await;
     assert!(matches!(&read, Err(StoreError::Unavailable(why)) if why.contains("version 77")));
     // What the server itself refuses is told at once.
     let url = url.replace("newer", "no_such_database");
@@ -100,12 +100,12 @@ async fn feature_z8_open_work_belongs_to_one_host_until_that_is_gone() {
     };
     let url = server.database("work");
     let (one, other) = (host(&url).await, host(&url).await);
-    let open = |body: &str| record(Kind::Batch, "b1", true, body);
+    let open = |body: &str| record(RecordKind::Batch, "b1", true, body);
     let put = Change::Put(open("begun"));
     one.commit(vec![put]).await.expect("written");
-    let mine = one.unfinished(Kind::Batch).await.expect("read");
+    let mine = one.unfinished(RecordKind::Batch).await.expect("read");
     assert_eq!(ids(&mine), ["b1"]);
-    assert_eq!(other.unfinished(Kind::Batch).await.expect("read"), []);
+    assert_eq!(other.unfinished(RecordKind::Batch).await.expect("read"), []);
     let update = |body: &str| vec![Change::Update(open(body))];
     let refused = other.commit(update("stolen")).await;
     assert_eq!(refused, Err(StoreError::Conflict));
@@ -117,14 +117,17 @@ async fn feature_z8_open_work_belongs_to_one_host_until_that_is_gone() {
         one.inner.author.host
     );
     server.ask("work", &silent);
-    assert_eq!(other.unfinished(Kind::Batch).await.expect("read"), []);
+    assert_eq!(other.unfinished(RecordKind::Batch).await.expect("read"), []);
     let steady = format!(
         "UPDATE mortise.hosts SET steady = steady - interval '1 minute' WHERE id = {}",
         other.inner.author.host
     );
     server.ask("work", &steady);
-    let (first, second) =
-        futures::future::join(other.unfinished(Kind::Batch), other.unfinished(Kind::Batch)).await;
+    let (first, second) = futures::future::join(
+        other.unfinished(RecordKind::Batch),
+        other.unfinished(RecordKind::Batch),
+    )
+    .await;
     assert_eq!(ids(&first.expect("read")), ["b1"]);
     assert_eq!(ids(&second.expect("read")), ["b1"]);
     // The former owner wakes up, and changes nothing any more.
@@ -135,7 +138,7 @@ async fn feature_z8_open_work_belongs_to_one_host_until_that_is_gone() {
     assert_eq!(found.body, b"whole");
     // A host that leaves in order is waited for by nobody.
     other.leave().await.expect("left");
-    let taken = one.unfinished(Kind::Batch).await.expect("read");
+    let taken = one.unfinished(RecordKind::Batch).await.expect("read");
     assert_eq!(ids(&taken), ["b1"]);
 }
 
@@ -149,7 +152,7 @@ async fn feature_z8_what_is_made_at_once_is_made_by_one() {
     for owner in ["tenant a", SERVER] {
         for number in 0..20 {
             let create = |body: &str| {
-                let mut record = record(Kind::Idempotency, &number.to_string(), false, body);
+                let mut record = record(RecordKind::Idempotency, &number.to_string(), false, body);
                 record.key.owner = Arc::from(owner);
                 vec![Change::Create(record)]
             };
@@ -166,7 +169,14 @@ async fn feature_z8_what_is_made_at_once_is_made_by_one() {
         }
     }
     // What a host has left open is made anew by another.
-    let open = || vec![Change::Create(record(Kind::Idempotency, "left", true, ""))];
+    let open = || {
+        vec![Change::Create(record(
+            RecordKind::Idempotency,
+            "left",
+            true,
+            "",
+        ))]
+    };
     hosts[0].commit(open()).await.expect("written");
     assert_eq!(hosts[1].commit(open()).await, Err(StoreError::Conflict));
     assert_eq!(hosts[0].commit(open()).await, Err(StoreError::Conflict));
@@ -182,7 +192,7 @@ async fn feature_z8_a_lost_database_is_an_error_and_comes_back_by_itself() {
     let url = server.database("lost");
     let store = host(&url).await;
     let owner = Arc::from("tenant a");
-    let put = |id: &str| vec![Change::Put(record(Kind::Response, id, false, "{}"))];
+    let put = |id: &str| vec![Change::Put(record(RecordKind::Response, id, false, "{}"))];
     store.promise(&owner).await.expect("there is room");
     store.commit(put("r1")).await.expect("written");
     server.end();
@@ -207,7 +217,7 @@ async fn feature_z8_a_lost_database_is_an_error_and_comes_back_by_itself() {
         limit: 9,
         ascending: true,
     };
-    let found = store.list(&owner, Kind::Response, page, None).await;
+    let found = store.list(&owner, RecordKind::Response, page, None).await;
     assert_eq!(ids(&found.expect("read").entries), ["r1", "r3"]);
 }
 
@@ -221,7 +231,7 @@ async fn what_expires_is_swept_and_all_of_it_has_a_bound() {
     let store = PostgresStore::open(&small).await.expect("opens");
     let old = |id: &str| Record {
         expires: Some(1),
-        ..record(Kind::Response, id, false, "x")
+        ..record(RecordKind::Response, id, false, "x")
     };
     let changes = vec![Change::Put(old("r1")), Change::Put(old("r2"))];
     store.commit(changes).await.expect("written");
@@ -235,7 +245,7 @@ async fn what_expires_is_swept_and_all_of_it_has_a_bound() {
     );
     let put = |id: &str, bytes: usize| {
         vec![Change::Put(record(
-            Kind::Response,
+            RecordKind::Response,
             id,
             false,
             &"x".repeat(bytes),

@@ -47,7 +47,7 @@ pub(super) fn tls(authorities: Option<&str>) -> Result<Tls, String> {
 }
 
 /// One session to be made.
-pub(super) struct Handshake {
+pub(super) struct TlsHandshake {
     connector: TlsConnector,
     name: String,
 }
@@ -57,19 +57,19 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     type Stream = Stream<S>;
-    type TlsConnect = Handshake;
+    type TlsConnect = TlsHandshake;
     type Error = std::convert::Infallible;
 
     /// The name of a server that is reached by a socket of this machine is empty, and no session is made with it.
-    fn make_tls_connect(&mut self, domain: &str) -> Result<Handshake, Self::Error> {
-        Ok(Handshake {
+    fn make_tls_connect(&mut self, domain: &str) -> Result<TlsHandshake, Self::Error> {
+        Ok(TlsHandshake {
             connector: self.0.clone(),
             name: domain.to_owned(),
         })
     }
 }
 
-impl<S> TlsConnect<S> for Handshake
+impl<S> TlsConnect<S> for TlsHandshake
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

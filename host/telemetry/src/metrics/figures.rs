@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mortise_http::{Access, RequestFigures, RequestLatency};
+use mortise_http::{EndedRequest, RequestFigures, RequestLatency};
 
 /// Requests whose times are kept for the quantiles.
 const KEPT: usize = 1024;
@@ -28,12 +28,12 @@ struct State {
 }
 
 /// Figures of all requests that named a model.
-pub(super) struct Figures {
+pub(super) struct ModelFigures {
     began: Instant,
     state: Mutex<State>,
 }
 
-impl Figures {
+impl ModelFigures {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -42,7 +42,7 @@ impl Figures {
     }
 
     /// Count a request, if it named a model.
-    pub(super) fn count(&self, access: &Access<'_>) {
+    pub(super) fn count(&self, access: &EndedRequest<'_>) {
         if access.model.is_none() {
             return;
         }
@@ -67,7 +67,7 @@ impl Figures {
 }
 
 impl State {
-    fn count(&mut self, access: &Access<'_>, second: u64) {
+    fn count(&mut self, access: &EndedRequest<'_>, second: u64) {
         let failed = access.status >= 400 || access.finish == Some("error");
         let sums = &mut self.sums;
         sums.requests += 1;
@@ -153,8 +153,8 @@ mod tests {
 
     use super::*;
 
-    fn access(status: u16, cached: u32, milliseconds: u64) -> Access<'static> {
-        Access {
+    fn access(status: u16, cached: u32, milliseconds: u64) -> EndedRequest<'static> {
+        EndedRequest {
             id: "r",
             method: "POST",
             route: "/v1/chat/completions",

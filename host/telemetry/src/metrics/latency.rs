@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 use super::exemplars::{TracedHistogram, observe};
 use super::gen_ai::{AnswerFamilies, AnswerSeries};
 use super::guardrails::Guardrails;
-use super::recent::Recent;
-use super::tools::Tools;
+use super::recent::RecentWindow;
+use super::tools::ToolMetrics;
 use super::{ModelLabel, traced};
 
 /// Seconds, from a token of a small model to a stalled stream.
@@ -44,9 +44,9 @@ pub(super) struct ModelFamilies {
     cached: Family<ModelLabel, Counter>,
     output: Family<ModelLabel, Counter>,
     refusals: Family<RefusalLabels, Counter>,
-    tools: Tools,
+    tools: ToolMetrics,
     guardrails: Guardrails,
-    recent: Arc<Recent>,
+    recent: Arc<RecentWindow>,
     answers: AnswerFamilies,
 }
 
@@ -61,7 +61,7 @@ impl ModelFamilies {
             cached: Family::default(),
             output: Family::default(),
             refusals: Family::default(),
-            tools: Tools::new(registry),
+            tools: ToolMetrics::new(registry),
             guardrails: Guardrails::new(registry),
             recent: Arc::default(),
             answers: AnswerFamilies::new(registry),
@@ -108,7 +108,7 @@ impl ModelFamilies {
     }
 
     /// Figures of late, over all models.
-    pub(super) fn recent(&self) -> &Recent {
+    pub(super) fn recent(&self) -> &RecentWindow {
         &self.recent
     }
 
@@ -151,9 +151,9 @@ struct ModelSeries {
     input: Counter,
     cached: Counter,
     output: Counter,
-    tools: Tools,
+    tools: ToolMetrics,
     guardrails: Guardrails,
-    recent: Arc<Recent>,
+    recent: Arc<RecentWindow>,
     answers: AnswerSeries,
 }
 

@@ -23,12 +23,12 @@ pub struct FirstTokens {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentWindow {
     generated: AtomicU64,
     first: Mutex<VecDeque<(Instant, Duration)>>,
 }
 
-impl Recent {
+impl RecentWindow {
     /// The first token of a request came.
     pub(super) fn first_token(&self, after: Duration) {
         self.generated.fetch_add(1, Relaxed);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn tokens_are_counted_and_times_are_bounded() {
-        let recent = Recent::default();
+        let recent = RecentWindow::default();
         assert_eq!(recent.first_tokens(), None);
         for milliseconds in 1..=100 {
             recent.first_token(Duration::from_millis(milliseconds));

@@ -7,8 +7,8 @@ use mortise_models::{Listing, Model, ModelConfig};
 
 use super::*;
 
-pub(super) fn access(route: &'static str) -> Access<'static> {
-    Access {
+pub(super) fn access(route: &'static str) -> EndedRequest<'static> {
+    EndedRequest {
         id: "req_1",
         method: "POST",
         route,
@@ -72,7 +72,7 @@ fn outcome(route: &'static str, error: &str) -> String {
         Vec::new,
     );
     metrics.request_began();
-    metrics.request_ended(&Access {
+    metrics.request_ended(&EndedRequest {
         status: 429,
         model: Some("m"),
         known_model: true,
@@ -117,7 +117,7 @@ fn made_up_error_codes_do_not_make_series() {
     let metrics = Metrics::new(Vec::new, Vec::new, PluginSwaps::default, Vec::new);
     for code in 0..1000 {
         metrics.request_began();
-        metrics.request_ended(&Access {
+        metrics.request_ended(&EndedRequest {
             error: Some(&format!("code-{code}")),
             ..access("other")
         });

@@ -23,12 +23,12 @@ struct ToolLabel {
 
 /// Counters and durations of each tool.
 #[derive(Clone)]
-pub(super) struct Tools {
+pub(super) struct ToolMetrics {
     runs: Family<RunLabels, Counter>,
     seconds: Family<ToolLabel, Histogram>,
 }
 
-impl Tools {
+impl ToolMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let tools = Self {
             runs: Family::default(),

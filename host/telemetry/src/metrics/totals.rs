@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use mortise_http::{Access, RequestSums};
+use mortise_http::{EndedRequest, RequestSums};
 
 /// Accounts whose sums are kept; a new one beyond them takes the place of that which asked longest ago. Issuers of tokens
 /// may name any number of callers.
@@ -42,11 +42,11 @@ impl Accounts {
 
 /// Sums of all accounts.
 #[derive(Default)]
-pub(super) struct Totals(Mutex<Accounts>);
+pub(super) struct SpendTotals(Mutex<Accounts>);
 
-impl Totals {
+impl SpendTotals {
     /// Count a request, if it named a model that the server has, for who asked.
-    pub(super) fn count(&self, access: &Access<'_>) {
+    pub(super) fn count(&self, access: &EndedRequest<'_>) {
         let model = access.model.filter(|_| access.known_model);
         let (Some(model), Some(account)) = (model, access.account) else {
             return;
@@ -74,8 +74,8 @@ mod tests {
     use super::super::tests::access;
     use super::*;
 
-    fn asked(totals: &Totals, account: Option<&str>, model: &str) {
-        totals.count(&Access {
+    fn asked(totals: &SpendTotals, account: Option<&str>, model: &str) {
+        totals.count(&EndedRequest {
             model: Some(model),
             known_model: true,
             account,
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn feature_e8_each_account_has_its_own_sums() {
-        let totals = Totals::default();
+        let totals = SpendTotals::default();
         for (account, model) in [("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")] {
             asked(&totals, Some(account), model);
         }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn accounts_without_end_take_no_room_without_end() {
-        let totals = Totals::default();
+        let totals = SpendTotals::default();
         asked(&totals, Some("steady"), "x");
         for number in 0..2 * MAX_SUMMED_ACCOUNTS {
             asked(&totals, Some(&number.to_string()), "x");

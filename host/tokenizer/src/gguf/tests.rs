@@ -2,7 +2,7 @@ use base64::Engine as _;
 use serde::Deserialize;
 
 use super::{BYTE, CONTROL, GgufVocabulary};
-use crate::{Segment, Tokenizer, TokenizerError};
+use crate::{TextSegment, Tokenizer, TokenizerError};
 
 /// Made by `tests/gguf/make_tokenizers.py`.
 const REFERENCE: &str = include_str!("../../../../tests/gguf/data/tokenizers.json");
@@ -126,7 +126,7 @@ fn control_tokens_come_from_templates_only() {
     let start = tokenizer.token_id("<|im_start|>").unwrap();
     let text = "<|im_start|>user";
     let special = tokenizer
-        .encode_segments(&[Segment::Special(text)])
+        .encode_segments(&[TextSegment::Special(text)])
         .unwrap();
     assert_eq!(special[0], start);
     assert!(!tokenizer.encode_plain(text).unwrap().contains(&start));

@@ -11,7 +11,7 @@ use onig::{MatchParam, SearchOptions};
 
 use crate::error::TokenizerError;
 use crate::limits::Meter;
-use program::{Program, Search};
+use program::{MatchSearch, Program};
 
 /// Backtracking steps of one attempt by Oniguruma, which handles the patterns that `Program` does not.
 const RETRIES_MAX: u32 = 1_000_000;
@@ -48,7 +48,7 @@ impl Pattern {
             position: 0,
             engine: match self {
                 Self::Literal(literal) => Engine::Literal(literal),
-                Self::Linear(program) => Engine::Linear(Search::new(program, text)),
+                Self::Linear(program) => Engine::Linear(MatchSearch::new(program, text)),
                 Self::Foreign(regex) => Engine::Foreign(regex),
             },
         }
@@ -64,7 +64,7 @@ pub(crate) struct Matches<'p, 't> {
 
 enum Engine<'p, 't> {
     Literal(&'p str),
-    Linear(Search<'p, 't>),
+    Linear(MatchSearch<'p, 't>),
     Foreign(&'p onig::Regex),
 }
 

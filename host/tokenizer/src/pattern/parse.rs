@@ -13,7 +13,7 @@ const FOLDED_PAIRS: [&str; 5] = ["ff", "fi", "fl", "ss", "st"];
 
 /// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum PatternNode {
     /// One character of a class, given by its source.
     Class(String),
     /// The next character must be one of a class, or, if negated, must not be; the end of the text
@@ -24,19 +24,19 @@ pub(super) enum Node {
     /// The end of the text.
     End,
     /// All, one after the other.
-    Sequence(Vec<Node>),
+    Sequence(Vec<PatternNode>),
     /// The first that leads to a match.
-    Alternatives(Vec<Node>),
+    Alternatives(Vec<PatternNode>),
     /// Between `min` and `max` times; without `max`, any number of times.
     Repeat {
-        node: Box<Node>,
+        node: Box<PatternNode>,
         min: u32,
         max: Option<u32>,
         lazy: bool,
     },
 }
 
-impl Node {
+impl PatternNode {
     /// Whether the node can match the empty text.
     pub(super) fn is_nullable(&self) -> bool {
         match self {
@@ -50,7 +50,7 @@ impl Node {
 }
 
 /// Parse a pattern; `None` if it uses anything that only Oniguruma understands.
-pub(super) fn parse(source: &str) -> Option<Node> {
+pub(super) fn parse(source: &str) -> Option<PatternNode> {
     let mut parser = Parser {
         rest: source,
         depth: 0,
@@ -92,19 +92,19 @@ impl<'s> Parser<'s> {
         Some(taken)
     }
 
-    fn alternatives(&mut self, folded: bool) -> Option<Node> {
+    fn alternatives(&mut self, folded: bool) -> Option<PatternNode> {
         let mut found = vec![self.sequence(folded)?];
         while self.eat("|") {
             found.push(self.sequence(folded)?);
         }
         match found.len() {
             1 => found.pop(),
-            _ => Some(Node::Alternatives(found)),
+            _ => Some(PatternNode::Alternatives(found)),
         }
     }
 
     /// `folded`: whether letters match in either case.
-    fn sequence(&mut self, folded: bool) -> Option<Node> {
+    fn sequence(&mut self, folded: bool) -> Option<PatternNode> {
         let mut nodes = Vec::new();
         let mut last_letter = None;
         while !matches!(self.peek(), None | Some('|' | ')')) {
@@ -121,11 +121,11 @@ impl<'s> Parser<'s> {
         }
         match nodes.len() {
             1 => nodes.pop(),
-            _ => Some(Node::Sequence(nodes)),
+            _ => Some(PatternNode::Sequence(nodes)),
         }
     }
 
-    fn atom(&mut self, folded: bool) -> Option<Node> {
+    fn atom(&mut self, folded: bool) -> Option<PatternNode> {
         match self.peek()? {
             '(' => self.group(folded),
             '[' => {
@@ -134,28 +134,28 @@ impl<'s> Parser<'s> {
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || b"[]-'".contains(&byte));
                 match folded {
-                    false => Some(Node::Class(class)),
-                    true if plain => Some(Node::Class(format!("(?i:{class})"))),
+                    false => Some(PatternNode::Class(class)),
+                    true if plain => Some(PatternNode::Class(format!("(?i:{class})"))),
                     true => None,
                 }
             }
-            '\\' if self.eat(r"\A") => Some(Node::Start),
-            '\\' if self.eat(r"\z") => Some(Node::End),
+            '\\' if self.eat(r"\A") => Some(PatternNode::Start),
+            '\\' if self.eat(r"\z") => Some(PatternNode::End),
             '\\' => {
                 let class = self.escape()?;
-                (!folded).then_some(Node::Class(class))
+                (!folded).then_some(PatternNode::Class(class))
             }
             '.' => {
                 self.bump();
-                Some(Node::Class(".".to_owned()))
+                Some(PatternNode::Class(".".to_owned()))
             }
             '*' | '+' | '?' | '{' | '}' | ']' | '^' | '$' | ')' | '|' => None,
             literal => {
                 self.bump();
                 match folded {
-                    false => Some(Node::Class(escaped(literal))),
+                    false => Some(PatternNode::Class(escaped(literal))),
                     true if literal.is_ascii() => {
-                        Some(Node::Class(format!("(?i:{})", escaped(literal))))
+                        Some(PatternNode::Class(format!("(?i:{})", escaped(literal))))
                     }
                     true => None,
                 }
@@ -163,7 +163,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn group(&mut self, folded: bool) -> Option<Node> {
+    fn group(&mut self, folded: bool) -> Option<PatternNode> {
         self.depth += 1;
         if folded || self.depth > DEPTH_MAX {
             return None;
@@ -175,7 +175,7 @@ impl<'s> Parser<'s> {
         };
         let node = if let Some(negated) = negated {
             match self.alternatives(false)? {
-                Node::Class(class) => Node::Ahead { class, negated },
+                PatternNode::Class(class) => PatternNode::Ahead { class, negated },
                 _ => return None,
             }
         } else if self.eat("(?:") {
@@ -192,7 +192,7 @@ impl<'s> Parser<'s> {
         self.eat(")").then_some(node)
     }
 
-    fn repeated(&mut self, node: Node, folded: bool) -> Option<Node> {
+    fn repeated(&mut self, node: PatternNode, folded: bool) -> Option<PatternNode> {
         let (min, max) = match self.peek() {
             Some('*') => (0, None),
             Some('+') => (1, None),
@@ -210,7 +210,7 @@ impl<'s> Parser<'s> {
         if max.is_none() && node.is_nullable() {
             return None;
         }
-        Some(Node::Repeat {
+        Some(PatternNode::Repeat {
             node: Box::new(node),
             min,
             max,
@@ -219,7 +219,7 @@ impl<'s> Parser<'s> {
     }
 
     /// `{3}`, `{1,}`, `{1,3}`.
-    fn counted(&mut self, node: Node, folded: bool) -> Option<Node> {
+    fn counted(&mut self, node: PatternNode, folded: bool) -> Option<PatternNode> {
         let end = self.rest.find('}')?;
         let inside = self.take(end + 1)?.get(1..end)?;
         let number = |text: &str| text.parse::<u32>().ok().filter(|n| *n <= REPEAT_MAX);
@@ -233,7 +233,7 @@ impl<'s> Parser<'s> {
         if folded || falling || followed || node.is_nullable() {
             return None;
         }
-        Some(Node::Repeat {
+        Some(PatternNode::Repeat {
             node: Box::new(node),
             min,
             max,

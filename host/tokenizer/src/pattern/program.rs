@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::class::Class;
-use super::parse::Node;
+use super::parse::PatternNode;
 use crate::error::TokenizerError;
 use crate::limits::Meter;
 
@@ -52,7 +52,7 @@ pub(crate) struct Program {
 
 impl Program {
     /// Compile a pattern; `None` if it is too large, or can match the empty text.
-    pub(super) fn new(node: &Node) -> Option<Self> {
+    pub(super) fn new(node: &PatternNode) -> Option<Self> {
         if node.is_nullable() {
             return None;
         }
@@ -113,28 +113,28 @@ impl Compiler {
         }
     }
 
-    fn emit(&mut self, node: &Node) -> Option<()> {
+    fn emit(&mut self, node: &PatternNode) -> Option<()> {
         match node {
-            Node::Class(source) => {
+            PatternNode::Class(source) => {
                 let class = self.class(source)?;
                 self.push(Instruction::Class(class))?;
             }
-            Node::Ahead { class, negated } => {
+            PatternNode::Ahead { class, negated } => {
                 let class = self.class(class)?;
                 self.push(Instruction::Ahead {
                     class,
                     negated: *negated,
                 })?;
             }
-            Node::Start => {
+            PatternNode::Start => {
                 self.push(Instruction::Start)?;
             }
-            Node::End => {
+            PatternNode::End => {
                 self.push(Instruction::End)?;
             }
-            Node::Sequence(nodes) => nodes.iter().try_for_each(|node| self.emit(node))?,
-            Node::Alternatives(nodes) => self.emit_alternatives(nodes)?,
-            Node::Repeat {
+            PatternNode::Sequence(nodes) => nodes.iter().try_for_each(|node| self.emit(node))?,
+            PatternNode::Alternatives(nodes) => self.emit_alternatives(nodes)?,
+            PatternNode::Repeat {
                 node,
                 min,
                 max,
@@ -144,7 +144,7 @@ impl Compiler {
         Some(())
     }
 
-    fn emit_alternatives(&mut self, nodes: &[Node]) -> Option<()> {
+    fn emit_alternatives(&mut self, nodes: &[PatternNode]) -> Option<()> {
         let mut ends = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
             if index + 1 == nodes.len() {
@@ -164,7 +164,13 @@ impl Compiler {
         Some(())
     }
 
-    fn emit_repeat(&mut self, node: &Node, min: u32, max: Option<u32>, lazy: bool) -> Option<()> {
+    fn emit_repeat(
+        &mut self,
+        node: &PatternNode,
+        min: u32,
+        max: Option<u32>,
+        lazy: bool,
+    ) -> Option<()> {
         for _ in 0..min {
             self.emit(node)?;
         }
@@ -190,7 +196,7 @@ impl Compiler {
 }
 
 /// The search for all matches of a program in one text.
-pub(super) struct Search<'p, 't> {
+pub(super) struct MatchSearch<'p, 't> {
     program: &'p Program,
     text: &'t str,
     failed: Failed,
@@ -199,7 +205,7 @@ pub(super) struct Search<'p, 't> {
     steps: usize,
 }
 
-impl<'p, 't> Search<'p, 't> {
+impl<'p, 't> MatchSearch<'p, 't> {
     pub(super) fn new(program: &'p Program, text: &'t str) -> Self {
         Self {
             program,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::fixtures::{load, oracle};
-use crate::{EncodeLimits, Segment, Tokenizer, TokenizerError, TokenizerFiles};
+use crate::{EncodeLimits, TextSegment, Tokenizer, TokenizerError, TokenizerFiles};
 
 const DEMO: &[u8] = include_bytes!("../../../../examples/demo-model/model/tokenizer.json");
 
@@ -49,7 +49,7 @@ fn work(
         max_tokens,
         proceed: &proceed,
     };
-    let result = tokenizer.encode_segments_within(&[Segment::Plain(text)], limits);
+    let result = tokenizer.encode_segments_within(&[TextSegment::Plain(text)], limits);
     (done.get(), result)
 }
 

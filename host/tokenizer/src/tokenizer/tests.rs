@@ -5,32 +5,32 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::fixtures::{load, oracle};
-use crate::{Segment, Tokenizer, TokenizerError, TokenizerFiles};
+use crate::{TextSegment, Tokenizer, TokenizerError, TokenizerFiles};
 
-fn special(text: &str) -> Segment<'_> {
-    Segment::Special(text)
+fn special(text: &str) -> TextSegment<'_> {
+    TextSegment::Special(text)
 }
 
-fn plain(text: &str) -> Segment<'_> {
-    Segment::Plain(text)
+fn plain(text: &str) -> TextSegment<'_> {
+    TextSegment::Plain(text)
 }
 
-fn text_of(segments: &[Segment<'_>]) -> String {
+fn text_of(segments: &[TextSegment<'_>]) -> String {
     segments
         .iter()
-        .map(|(Segment::Special(t) | Segment::Plain(t))| *t)
+        .map(|(TextSegment::Special(t) | TextSegment::Plain(t))| *t)
         .collect()
 }
 
 /// A segmented prompt without injection gives the ids of the library's own encoding of the text.
-fn check_equal(json: &Value, name: &str, segments: &[Segment<'_>]) {
+fn check_equal(json: &Value, name: &str, segments: &[TextSegment<'_>]) {
     let text = text_of(segments);
     let expected = oracle(json).encode(text.as_str(), false).expect("encodes");
     let ids = load(json).encode_segments(segments).expect("encodes");
     assert_eq!(ids, expected.get_ids(), "{name}: {segments:?}");
 }
 
-fn chat(user: &str) -> Vec<Segment<'_>> {
+fn chat(user: &str) -> Vec<TextSegment<'_>> {
     vec![
         special(START),
         special("user\n"),

@@ -1,6 +1,6 @@
 use mortise_models::conversation::{
-    Conversation, Image, ImageSource, Message, Origin, Part, Role, TemplateArguments, ToolCall,
-    ToolName,
+    ContentPart, Conversation, Image, ImageSource, Message, PartOrigin, Role, TemplateArguments,
+    ToolCall, ToolName,
 };
 
 use super::*;
@@ -33,7 +33,7 @@ fn request(messages: Vec<Message>) -> ConversationRequest {
         max_tokens: 77,
         max_tokens_given: true,
         stop: Vec::new(),
-        sampling: Sampling::default(),
+        sampling: RequestedSampling::default(),
         logprobs: None,
     }
 }
@@ -83,7 +83,7 @@ fn a_plain_request_has_no_field_that_nobody_asked_for() {
 #[test]
 fn sampling_has_the_names_of_each_family() {
     let mut request = hello();
-    request.sampling = Sampling {
+    request.sampling = RequestedSampling {
         temperature: Some(0.5),
         top_p: Some(0.9),
         top_k: Some(0),
@@ -138,7 +138,7 @@ fn what_cannot_be_said_is_refused_by_name() {
             ..hello()
         }
     };
-    let none = Sampling::default;
+    let none = RequestedSampling::default;
     let openai = UpstreamApi::Openai;
     let llama = UpstreamApi::LlamaServer;
     let regex = || formed(OutputFormat::Regex("a".to_owned()));
@@ -149,7 +149,7 @@ fn what_cannot_be_said_is_refused_by_name() {
     };
     for (request, api, field) in [
         (
-            sampled(Sampling {
+            sampled(RequestedSampling {
                 top_k: Some(5),
                 ..none()
             }),
@@ -157,7 +157,7 @@ fn what_cannot_be_said_is_refused_by_name() {
             "top_k",
         ),
         (
-            sampled(Sampling {
+            sampled(RequestedSampling {
                 min_p: Some(0.5),
                 ..none()
             }),
@@ -165,7 +165,7 @@ fn what_cannot_be_said_is_refused_by_name() {
             "min_p",
         ),
         (
-            sampled(Sampling {
+            sampled(RequestedSampling {
                 repetition_penalty: Some(1.5),
                 ..none()
             }),
@@ -188,7 +188,7 @@ fn what_cannot_be_said_is_refused_by_name() {
         assert!(refused.starts_with(&format!("`{field}` ")), "{refused}");
     }
     // What changes nothing needs no field.
-    let neutral = Sampling {
+    let neutral = RequestedSampling {
         top_k: Some(0),
         min_p: Some(0.0),
         repetition_penalty: Some(1.0),
@@ -310,13 +310,13 @@ fn conversations_are_written_whole() {
 #[test]
 fn images_are_sent_and_their_addresses_only_where_allowed() {
     let image = |source| {
-        let origin = Origin {
+        let origin = PartOrigin {
             path: "messages[0].content[1]".to_owned(),
             kind: "image_url".to_owned(),
         };
         let detail = None;
         let mut message = Message::text(Role::User, "Look");
-        message.content.push(Part::Image(Image {
+        message.content.push(ContentPart::Image(Image {
             source,
             detail,
             origin,

@@ -14,8 +14,8 @@ use crate::lifecycle::error::LifecycleError;
 use crate::lifecycle::load_time::{Broken, Clock, LeftBehind};
 use crate::lifecycle::memory::resident_bytes;
 use crate::lifecycle::overrides::LoadOverrides;
-use crate::lifecycle::progress::{LoadProgress, LoadStage, Progress};
-use crate::lifecycle::state::{ModelState, Room};
+use crate::lifecycle::progress::{LoadProgress, LoadStage, LoadStatus};
+use crate::lifecycle::state::{LoadRoom, ModelState};
 use crate::model::Model;
 
 /// Bytes by which the process may grow during a load for other reasons.
@@ -224,27 +224,27 @@ impl ModelManager {
         loop {
             let room = self.lock().table.room(name);
             match room {
-                Room::Free => return Ok(()),
-                Room::Never { .. } | Room::Excluded(_) => {
+                LoadRoom::Free => return Ok(()),
+                LoadRoom::Never { .. } | LoadRoom::Excluded(_) => {
                     return Err(self.no_room(&self.lock(), name));
                 }
-                Room::Evict(victim) => {
+                LoadRoom::Evict(victim) => {
                     tracing::info!(model = victim, for_model = name, "model is evicted");
                     // Another may have unloaded it meanwhile; the next look tells.
                     let _ = self.unload_as(&victim, false).await;
                 }
-                Room::Soon => self.changed(&mut changes).await?,
+                LoadRoom::Soon => self.changed(&mut changes).await?,
             }
         }
     }
 
     pub(super) fn no_room(&self, inner: &Inner, name: &str) -> LifecycleError {
         let (needed, free) = match inner.table.room(name) {
-            Room::Excluded(by) => {
+            LoadRoom::Excluded(by) => {
                 let model = name.to_owned();
                 return LifecycleError::Excluded { model, by };
             }
-            Room::Never { needed, free } => (needed, free),
+            LoadRoom::Never { needed, free } => (needed, free),
             _ => (inner.table.slot(name).map_or(0, |slot| slot.bytes), 0),
         };
         LifecycleError::NoRoom {
@@ -319,7 +319,7 @@ impl ModelManager {
     fn progress_of(&self, name: &str) -> LoadProgress {
         let output = self.output(name).unwrap_or_default();
         let (manager, name) = (self.this.clone(), name.to_owned());
-        let listener = move |progress: &Progress| {
+        let listener = move |progress: &LoadStatus| {
             let Some(manager) = manager.upgrade() else {
                 return;
             };

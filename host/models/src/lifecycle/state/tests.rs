@@ -145,20 +145,20 @@ impl Simulation {
             return;
         }
         match self.table.room(name) {
-            Room::Free => self.reading = true,
-            Room::Soon => {
+            LoadRoom::Free => self.reading = true,
+            LoadRoom::Soon => {
                 let mut states = NAMES.iter().map(|name| self.state(name));
                 assert!(
                     states.any(|state| state == ModelState::Unloading),
                     "waits in vain"
                 );
             }
-            Room::Evict(victim) => {
+            LoadRoom::Evict(victim) => {
                 let slot = self.table.slot(&victim).expect("a model");
                 assert!(!slot.pinned && slot.state == ModelState::Loaded);
                 assert_eq!(self.table.unload(&victim), Some(UnloadStep::Begin));
             }
-            Room::Never { .. } | Room::Excluded(_) => {
+            LoadRoom::Never { .. } | LoadRoom::Excluded(_) => {
                 self.table.refused(name);
                 self.turns.pop_front();
                 self.give_up_waiting(name);
@@ -306,12 +306,12 @@ fn the_least_recently_used_model_is_evicted_first_and_an_idle_one_before_a_busy_
     }
     table.add("c", 10, false);
     table.load("c");
-    assert_eq!(table.room("c"), Room::Evict("a".to_owned()));
+    assert_eq!(table.room("c"), LoadRoom::Evict("a".to_owned()));
     table.enter("a", 3);
     table.leave("a", true, 3);
-    assert_eq!(table.room("c"), Room::Evict("b".to_owned()));
+    assert_eq!(table.room("c"), LoadRoom::Evict("b".to_owned()));
     table.enter("b", 4);
-    assert_eq!(table.room("c"), Room::Evict("a".to_owned()));
+    assert_eq!(table.room("c"), LoadRoom::Evict("a".to_owned()));
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn feature_m6_pinned_models_stay() {
     table.load("pinned");
     table.loaded("pinned", Ok(80), 1);
     table.load("other");
-    let never = Room::Never {
+    let never = LoadRoom::Never {
         needed: 30,
         free: 20,
     };
@@ -380,10 +380,10 @@ fn feature_a1_adapters_take_room_of_their_model() {
     assert_eq!(table.grow("a", 20), Ok(()));
     assert_eq!(table.slot("a").map(|slot| slot.bytes), Some(60));
     assert_eq!(table.grow("b", 11), Err(10));
-    assert!(matches!(table.room("c"), Room::Evict(_)));
+    assert!(matches!(table.room("c"), LoadRoom::Evict(_)));
     table.shrink("a", 20);
     assert_eq!(table.slot("a").map(|slot| slot.bytes), Some(40));
-    assert_eq!(table.room("c"), Room::Free);
+    assert_eq!(table.room("c"), LoadRoom::Free);
     let mut boundless = StateTable::new(RoomLimits::default());
     boundless.add("a", 1, false);
     assert_eq!(boundless.grow("a", u64::MAX), Ok(()));

@@ -10,8 +10,8 @@ use crate::fakes::{
 };
 use crate::plugins::DecidePolicy;
 use crate::{
-    Audio, Conversation, FinishReason, Image, ImageSource, Message, Origin, Part, PluginRoutes,
-    Prompt, RequestFields, Role, ServiceError,
+    Audio, ContentPart, Conversation, FinishReason, Image, ImageSource, Message, PartOrigin,
+    PluginRoutes, Prompt, RequestFields, Role, ServiceError,
 };
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn an_injected_control_token_reaches_the_model_as_text() {
 #[tokio::test]
 async fn images_and_recordings_are_refused_under_the_name_of_the_caller() {
     let service = service(model(says("x")), Vec::new());
-    let origin = |kind: &str| Origin {
+    let origin = |kind: &str| PartOrigin {
         path: "messages[0].content[1]".to_owned(),
         kind: kind.to_owned(),
     };
@@ -216,8 +216,8 @@ async fn images_and_recordings_are_refused_under_the_name_of_the_caller() {
         origin: origin("input_audio"),
     };
     for (part, kind) in [
-        (Part::Image(image), "image_url"),
-        (Part::Audio(audio), "input_audio"),
+        (ContentPart::Image(image), "image_url"),
+        (ContentPart::Audio(audio), "input_audio"),
     ] {
         let mut message = Message::text(Role::User, "look");
         message.content.push(part);

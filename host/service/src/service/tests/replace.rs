@@ -11,10 +11,12 @@ use mortise_plugin::{
 use tokio::sync::Semaphore;
 
 use crate::fakes::{ask, chat, collect, loaded, model, service};
-use crate::plugins::{BoxFuture, DecidePolicy, ParseOutput, ParseSession, RenderChat, RequestId};
+use crate::plugins::{
+    DecidePolicy, ParseOutput, ParseSession, PluginFuture, RenderChat, RequestId,
+};
 use crate::{
-    Held, HoldModels, LifecycleError, PluginRoutes, Request, ServedModel, Service, ServiceConfig,
-    ServiceError,
+    HoldModels, LifecycleError, ModelHold, PluginRoutes, Request, ServedModel, Service,
+    ServiceConfig, ServiceError,
 };
 
 /// The plugins of one set: template, parser and policy name themselves in all they do.
@@ -29,7 +31,7 @@ impl RenderChat for Tagged {
         &'a self,
         _: &'a RequestId,
         _: TemplateInput,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+    ) -> PluginFuture<'a, Result<RenderedPrompt, PluginError>> {
         let prompt = RenderedPrompt {
             segments: vec![Segment::Plain(format!("set {}", self.set % 2))],
             ..RenderedPrompt::default()
@@ -52,7 +54,7 @@ impl ParseOutput for Tagged {
         _: &'a RequestId,
         _: &'a ParserSetup,
         _: Option<&'a GrammarSource>,
-    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<GrammarSource>, PluginError>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -60,7 +62,7 @@ impl ParseOutput for Tagged {
         &'a self,
         _: &'a RequestId,
         _: &'a ParserSetup,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
         let session = TaggedSession {
             tag: Some(format!("{}: ", self.set % 2)),
         };
@@ -78,7 +80,7 @@ impl ParseSession for TaggedSession {
         &'a mut self,
         text: &'a str,
         _: &'a [u32],
-    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
         let text = self.tag.take().unwrap_or_default() + text;
         Box::pin(async move { Ok(vec![ParserEvent::Content(text)]) })
     }
@@ -86,7 +88,7 @@ impl ParseSession for TaggedSession {
     fn close(
         self: Box<Self>,
         _: Finish,
-    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+    ) -> PluginFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -96,7 +98,7 @@ impl DecidePolicy for Tagged {
         &'a self,
         _: &'a RequestId,
         _: Facts,
-    ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+    ) -> PluginFuture<'a, Result<Decision, PluginError>> {
         self.open.fetch_add(1, Ordering::SeqCst);
         let allowance = Allowance {
             principal: Principal {
@@ -113,7 +115,7 @@ impl DecidePolicy for Tagged {
         &'a self,
         _: &'a RequestId,
         usage: UsageReport,
-    ) -> BoxFuture<'a, Result<(), PluginError>> {
+    ) -> PluginFuture<'a, Result<(), PluginError>> {
         assert_eq!(
             usage.lease,
             Some(self.set.to_string()),
@@ -242,7 +244,7 @@ async fn a_set_that_makes_no_sense_changes_nothing() {
 struct Unloads(OnceLock<Arc<Service>>);
 
 impl HoldModels for Unloads {
-    fn hold<'a>(&'a self, _: &'a str) -> Held<'a> {
+    fn hold<'a>(&'a self, _: &'a str) -> ModelHold<'a> {
         Box::pin(async move {
             if let Some(service) = self.0.get() {
                 let mut unloaded = model(Script::default());

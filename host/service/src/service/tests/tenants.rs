@@ -9,7 +9,9 @@ use crate::fakes::{
     FakePolicy, FakeTemplate, ask, call, chat, collect, loaded, model, says, service,
 };
 use crate::plugins::{DecidePolicy, RenderChat};
-use crate::{Call, Granted, PluginRoutes, Request, RoutingKey, Scope, ScopedPolicy, ServiceError};
+use crate::{
+    ApiCall, Granted, PluginRoutes, Request, RoutingKey, ScopePredicate, ScopedPolicy, ServiceError,
+};
 
 /// An allowance for a caller of this tenant.
 fn of(tenant: Option<&str>) -> Allowance {
@@ -146,7 +148,7 @@ async fn feature_e29_work_that_was_granted_keeps_its_bounds_and_leaves_its_turn(
     let guard = policy(denied());
     let chain: Vec<Arc<dyn DecidePolicy>> = vec![guard.clone()];
     let service = service(model(says("hello")), chain);
-    let mut call = Call {
+    let mut call = ApiCall {
         granted: Some(Granted::of(&narrower())),
         waived_priority: 10,
         ..call()
@@ -211,7 +213,7 @@ async fn all_policies_that_allowed_are_told_and_each_gets_its_own_lease() {
 async fn tenant_and_route_choose_the_plugins_of_a_request() {
     let [acmes, texts, everybodys] = [(); 3].map(|()| Arc::new(FakeTemplate::default()));
     let mut served = model(says("hello"));
-    let entry = |scope: Scope, template: &Arc<FakeTemplate>| {
+    let entry = |scope: ScopePredicate, template: &Arc<FakeTemplate>| {
         let template: Arc<dyn RenderChat> = template.clone();
         (scope, Some(template))
     };
@@ -231,7 +233,7 @@ async fn tenant_and_route_choose_the_plugins_of_a_request() {
     let asked = async |tenant: Option<&str>, route: &'static str| {
         let named: Arc<dyn DecidePolicy> = policy(Decision::Allow(of(tenant)));
         let service = service(served.clone(), vec![named]);
-        let call = Call { route, ..call() };
+        let call = ApiCall { route, ..call() };
         let request = Request::check(chat("hi")).expect("good");
         let answer = service.start(call, request).await.expect("an answer");
         assert!(collect(answer).await.usage.is_some());

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mortise_models::{Script, ScriptLine};
-use mortise_plugin::{Fault, PluginError, ToolAnswer, ToolCaller, ToolChoice, ToolDeclaration};
+use mortise_plugin::{Fault, PluginError, ServerTool, ToolAnswer, ToolCaller, ToolChoice};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
@@ -12,7 +12,7 @@ use crate::fakes::{
     Collected, FakeTemplate, ask, call, chat, conversation_model, fault, functions, loaded, model,
     rename,
 };
-use crate::plugins::{BoxFuture, RequestId, RunTool};
+use crate::plugins::{PluginFuture, RequestId, RunTool};
 use crate::{
     FinishReason, PluginRoutes, Prompt, Request, RequestFields, RoutingKey, ServedModel, Service,
     ServiceConfig, ServiceError, SetupError, ToolLimits, ToolOutcome,
@@ -56,9 +56,9 @@ impl Drop for Guard {
 }
 
 impl RunTool for FakeTools {
-    fn declarations(&self) -> Vec<ToolDeclaration> {
+    fn declarations(&self) -> Vec<ServerTool> {
         let names = ["add", "refuse", "break", "meet", "hang"];
-        let declaration = |name: &str| ToolDeclaration {
+        let declaration = |name: &str| ServerTool {
             name: name.to_owned(),
             description: format!("can {name}"),
             parameters: json!({"type": "object"}),
@@ -80,7 +80,7 @@ impl RunTool for FakeTools {
         caller: &'a ToolCaller,
         name: &'a str,
         arguments: &'a str,
-    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
+    ) -> PluginFuture<'a, Result<ToolAnswer, PluginError>> {
         let noted = (name.to_owned(), arguments.to_owned(), caller.clone());
         self.calls.lock().expect("lock").push(noted);
         Box::pin(async move {
