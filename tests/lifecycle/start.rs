@@ -183,7 +183,11 @@ fn while_models_load_every_route_refuses_in_the_shape_of_its_dialect() {
         let early = ask(&starting.address);
         assert!(early.status() >= 500, "{route}: {}", early.text());
         assert!(early.header("x-request-id").is_some(), "{route}");
-        let (early, running) = (early.json(), running.json());
+        let (mut early, running) = (early.json(), running.json());
+        // Told where it helps to come back, which it does not where the method is wrong.
+        if let Some(error) = early["error"].as_object_mut() {
+            error.remove("retry_after_seconds");
+        }
         assert_eq!(shape(&early), shape(&running), "{route}: {early} {running}");
         compared += 1;
     }

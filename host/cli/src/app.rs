@@ -11,6 +11,7 @@ use mortise_engine::FaultPoint;
 use mortise_http::{
     ConnectionLimits, ConnectionShares, ConnectionTable, Startup, Stop, serve as listen,
 };
+use mortise_library::Library;
 use mortise_models::lifecycle::ModelManager;
 use mortise_supervise::{fault_in, faults, must_go_on};
 use mortise_telemetry::{flush_log, start_logging};
@@ -81,11 +82,7 @@ async fn run(
             _ = signals.recv() => return Ok(()),
         };
     }
-    let library = library::open(&config).await?;
-    let known = KnownModels::of(&config, library.clone());
-    if let Some(known) = &known {
-        config.models = known.scan().await?.models;
-    }
+    let (library, known) = known_models(&mut config).await?;
     let models = start::model_manager(&config, library.clone());
     let startup = starting(&models, door.address);
     let surroundings = Surroundings {
@@ -143,6 +140,18 @@ fn stop_after(drain: Duration) -> (Stop, watch::Receiver<bool>, watch::Receiver<
         drain,
     };
     (stop, draining_seen, cut_seen)
+}
+
+/// The library, and the models of known folders, which join those of the configuration.
+async fn known_models(
+    config: &mut Config,
+) -> anyhow::Result<(Option<Arc<Library>>, Option<KnownModels>)> {
+    let library = library::open(config).await?;
+    let known = KnownModels::of(config, library.clone());
+    if let Some(known) = &known {
+        config.models = known.scan().await?.models;
+    }
+    Ok((library, known))
 }
 
 /// Router that answers while models are loaded.

@@ -140,10 +140,8 @@ pub(crate) async fn open(
     let parts = (config.audit, config.valkey, config.identity);
     let home = (&config.state, config.retrieval.index);
     let (kept, identity) = keep(home, parts, &models).await?;
-    let (money, search) = (
-        SpendLimits::new(config.spend)?,
-        Arc::<SearchTool>::default(),
-    );
+    let money = SpendLimits::new(config.spend)?;
+    let search = Arc::<SearchTool>::default();
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let strict = (strict, config.engine.device);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;

@@ -10,7 +10,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
 
 /// The certificate authorities that are trusted, in place of the public ones.
 #[derive(Clone)]
-pub struct OutboundAuthorities(Arc<Vec<Certificate<'static>>>);
+pub struct HttpAuthorities(Arc<Vec<Certificate<'static>>>);
 
 /// A text holds no certificates of authorities.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum AuthoritiesError {
     },
 }
 
-impl OutboundAuthorities {
+impl HttpAuthorities {
     pub(crate) fn roots(&self) -> RootCerts {
         RootCerts::Specific(Arc::clone(&self.0))
     }
@@ -50,7 +50,7 @@ impl OutboundAuthorities {
     }
 }
 
-impl FromStr for OutboundAuthorities {
+impl FromStr for HttpAuthorities {
     type Err = AuthoritiesError;
 
     /// Read certificates as PEM; text around them is passed over.
@@ -80,15 +80,15 @@ impl FromStr for OutboundAuthorities {
     }
 }
 
-impl PartialEq for OutboundAuthorities {
+impl PartialEq for HttpAuthorities {
     fn eq(&self, other: &Self) -> bool {
         self.der().eq(other.der())
     }
 }
 
-impl Eq for OutboundAuthorities {}
+impl Eq for HttpAuthorities {}
 
-impl fmt::Debug for OutboundAuthorities {
+impl fmt::Debug for HttpAuthorities {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Authorities({} certificates)", self.0.len())
     }

@@ -19,7 +19,7 @@ use ureq::{Agent, Error};
 use crate::address::is_public;
 use crate::origin::Origin;
 use crate::request::{Checked, OutboundRequest, OutboundResponse, RequestError};
-use crate::{Grant, OutboundAuthorities};
+use crate::{Grant, HttpAuthorities};
 
 /// Addresses of a host and port. Called on a thread that may block.
 pub type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
@@ -167,7 +167,7 @@ fn exchange(
     left: Duration,
 ) -> Result<OutboundResponse, RequestError> {
     let authorities = grant.authorities.as_ref();
-    let roots = authorities.map_or(RootCerts::WebPki, OutboundAuthorities::roots);
+    let roots = authorities.map_or(RootCerts::WebPki, HttpAuthorities::roots);
     let config = Agent::config_builder()
         .tls_config(TlsConfig::builder().root_certs(roots).build())
         // A redirect would go where nobody has looked.

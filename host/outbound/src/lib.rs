@@ -11,7 +11,7 @@ mod origin;
 mod request;
 
 pub use address::{Network, NetworkError, is_public};
-pub use authorities::{AuthoritiesError, OutboundAuthorities};
+pub use authorities::{AuthoritiesError, HttpAuthorities};
 pub use client::{Outbound, Resolve};
 pub use origin::{Origin, OriginError};
 pub use request::{OutboundRequest, OutboundResponse, RequestError};
@@ -27,7 +27,7 @@ pub struct Grant {
     /// needs none.
     pub networks: Vec<Network>,
     /// Certificate authorities of servers that speak TLS; if none are named, the public ones (Mozilla's list).
-    pub authorities: Option<OutboundAuthorities>,
+    pub authorities: Option<HttpAuthorities>,
     /// Largest content of an answer in bytes.
     pub max_response_bytes: u64,
     /// The whole of one exchange.

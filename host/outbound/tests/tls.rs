@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mortise_outbound::{
-    AuthoritiesError, Grant, Outbound, OutboundAuthorities, OutboundRequest, OutboundResponse,
+    AuthoritiesError, Grant, HttpAuthorities, Outbound, OutboundRequest, OutboundResponse,
     RequestError,
 };
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
@@ -41,7 +41,7 @@ impl Authority {
         }
     }
 
-    fn trusted(&self) -> Option<OutboundAuthorities> {
+    fn trusted(&self) -> Option<HttpAuthorities> {
         let text = format!("Our own authority\n{}", self.certificate.pem());
         Some(text.parse().expect("a certificate"))
     }
@@ -107,7 +107,7 @@ fn serve(config: Arc<ServerConfig>) -> Server {
 async fn ask(
     host: &str,
     server: &Server,
-    authorities: Option<OutboundAuthorities>,
+    authorities: Option<HttpAuthorities>,
 ) -> Result<OutboundResponse, RequestError> {
     let origin = format!("https://{host}:{}", server.address.port());
     let grant = Grant {
@@ -129,7 +129,7 @@ async fn ask(
     client.send(request).await
 }
 
-async fn refused(host: &str, server: &Server, authorities: Option<OutboundAuthorities>) -> String {
+async fn refused(host: &str, server: &Server, authorities: Option<HttpAuthorities>) -> String {
     let refusal = match ask(host, server, authorities).await {
         Err(RequestError::Unreachable(text)) => text,
         other => panic!("not refused for its certificate: {other:?}"),
@@ -192,7 +192,7 @@ async fn an_expired_certificate_is_not_accepted() {
 #[test]
 fn what_are_no_certificates_is_told() {
     let authority = Authority::new();
-    let read = |text: &str| text.parse::<OutboundAuthorities>();
+    let read = |text: &str| text.parse::<HttpAuthorities>();
     let pem = authority.certificate.pem();
     let key = KeyPair::generate().expect("a key").serialize_pem();
     assert_eq!(read(""), Err(AuthoritiesError::Empty));

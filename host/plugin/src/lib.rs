@@ -90,8 +90,8 @@ pub use limits::{
 };
 pub use load_error::LoadError;
 pub use mortise_outbound::{
-    AuthoritiesError as HttpAuthoritiesError, Grant as HttpGrant, Network, NetworkError, Origin,
-    OriginError, Outbound, OutboundAuthorities as HttpAuthorities,
+    AuthoritiesError as HttpAuthoritiesError, Grant as HttpGrant, HttpAuthorities, Network,
+    NetworkError, Origin, OriginError, Outbound,
 };
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;

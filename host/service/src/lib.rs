@@ -105,8 +105,8 @@ pub use mortise_models::{
 };
 pub use mortise_plugin::{
     Assembly, ChunkSizes, Denial, DocumentReader, Fault, GrammarSource, Joint, Kind, Passage,
-    PassageBudget, PluginError, Principal, ReadError, RetrieverContext, ServerTool as RunnableTool,
-    SourceText, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
+    PassageBudget, PluginError, Principal, ReadError, RetrieverContext, ServerTool, SourceText,
+    ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
 };
 pub use named_templates::TemplateChoice;
 pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};

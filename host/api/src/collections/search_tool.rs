@@ -9,7 +9,7 @@ use std::time::Instant;
 use mortise_http::Problem;
 use mortise_retrieval::limits::MAX_RESULTS;
 use mortise_service::{
-    ApiCall, Granted, PluginError, PluginFuture, Principal, RequestId, RunTool, RunnableTool,
+    ApiCall, Granted, PluginError, PluginFuture, Principal, RequestId, RunTool, ServerTool,
     ToolAnswer, ToolCaller, account_of,
 };
 use mortise_store::Page;
@@ -81,8 +81,8 @@ impl FileSearch {
     }
 
     /// The tool as a model is told of it.
-    pub(crate) fn declaration() -> RunnableTool {
-        RunnableTool {
+    pub(crate) fn declaration() -> ServerTool {
+        ServerTool {
             name: FILE_SEARCH.to_owned(),
             description: "Searches in the documents that the user has given, by meaning and by words. Returns \
                           numbered passages; name those that the answer is from by their numbers, as in [1]."
@@ -175,7 +175,7 @@ fn text_of(hits: &[(usize, FoundChunk)], before: usize) -> String {
 }
 
 impl RunTool for FileSearch {
-    fn declarations(&self) -> Vec<RunnableTool> {
+    fn declarations(&self) -> Vec<ServerTool> {
         vec![Self::declaration()]
     }
 
@@ -235,9 +235,9 @@ impl std::fmt::Debug for SearchTool {
 }
 
 impl RunTool for SearchTool {
-    fn declarations(&self) -> Vec<RunnableTool> {
+    fn declarations(&self) -> Vec<ServerTool> {
         let collection = "Name or id of the collection; may be left out where there is one.";
-        vec![RunnableTool {
+        vec![ServerTool {
             name: SEARCH.to_owned(),
             description: "Searches in a collection of the user's documents, by meaning and by words. Returns \
                           numbered passages with the names of their documents."
