@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
@@ -173,10 +175,24 @@ fn peers_that_do_not_read_pages_shut_nobody_out() {
     server.assert_sound();
 }
 
+/// Make room for a byte of the first stream every 50 ms, until the sender is dropped.
+fn drip(stream: &TcpStream) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
+    let mut stream = stream.try_clone().expect("a handle");
+    let (going_on, ended) = mpsc::channel::<()>();
+    let dripping = thread::spawn(move || {
+        let more = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]);
+        let pause = Duration::from_millis(50);
+        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            stream.write_all(&more).expect("the connection lives on");
+        }
+    });
+    (going_on, dripping)
+}
+
 #[test]
 fn pages_are_read_in_time_however_often_a_byte_is_taken() {
     let keys = "[[auth.api_keys]]\nid = \"a\"\nkey = \"sk-a\"\n";
-    let config = format!("{keys}[server]\nwrite_timeout_ms = 400\n");
+    let config = format!("{keys}[server]\nwrite_timeout_ms = 2000\n");
     let mut server = Server::scripted("default = \"abcdefghij\"", &config);
     let body = chat("Hi").to_string();
     let key = [
@@ -186,6 +202,7 @@ fn pages_are_read_in_time_however_often_a_byte_is_taken() {
     // Of a small answer, the first byte takes all from the server's hands.
     for (path, takes) in [(PAGE, true), (PAGE, false), ("/v1/models", false)] {
         let mut known = reader_without_room(&server, CHAT, &body, &key);
+        let (drips, dripping) = drip(&known);
         let slow = reader_without_room(&server, path, "", &[]);
         slow.set_read_timeout(Some(Duration::from_millis(50)))
             .expect("set a timeout");
@@ -199,10 +216,13 @@ fn pages_are_read_in_time_however_often_a_byte_is_taken() {
             let waits = |kind| matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut);
             wrote.is_err() || !read.map_or_else(|error| waits(error.kind()), |bytes| bytes > 0)
         });
-        // Who is known has as long as it takes.
+        // Who is known has as long as it takes, a byte at a time.
+        drop(drips);
+        dripping.join().expect("the drips end");
         let room = frame(WINDOW_UPDATE, 0, 1, &[0, 1, 0, 0]);
         known.write_all(&room).expect("write");
-        while frames::next(&mut known).expect("a frame").kind != DATA {}
+        let ends = |frame: &frames::Frame| frame.kind == DATA && frame.flags & END_STREAM != 0;
+        while !ends(&frames::next(&mut known).expect("a frame")) {}
     }
     server.assert_sound();
 }
