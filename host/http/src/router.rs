@@ -201,7 +201,7 @@ pub fn router(
     };
     let router = router
         .fallback(unknown_route)
-        .method_not_allowed_fallback(wrong_method)
+        .method_not_allowed_fallback(no_such_method)
         // Outermost: whatever happens inside, there is an answer, a line in the log and a metric.
         .layer(middleware::from_fn_with_state(outermost, observe));
     Ok(router)
@@ -503,16 +503,20 @@ async fn unknown_route(request: Request<Body>) -> Problem {
     )
 }
 
-async fn wrong_method(
+async fn no_such_method(
     Extension(Label(route)): Extension<Label>,
     request: Request<Body>,
 ) -> Problem {
+    wrong_method(route, request.method())
+}
+
+/// Refusal of a method that a route does not take.
+pub(crate) fn wrong_method(route: &str, method: &Method) -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
         format!(
-            "the route {route} does not take the method {}; the header `Allow` says which it takes",
-            request.method()
+            "the route {route} does not take the method {method}; the header `Allow` says which it takes"
         ),
     )
 }

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -15,7 +15,7 @@ use crate::dialect::{Dialect, dialect_of};
 use crate::guard;
 use crate::health::health;
 use crate::problem::{Problem, ProblemShape, json_response, write_problem};
-use crate::router::{HEALTH, READY, add_ids, check_connection};
+use crate::router::{HEALTH, READY, add_ids, check_connection, wrong_method};
 
 /// Body of `GET /ready` while the server starts.
 type Progress = Box<dyn Fn() -> Value + Send + Sync>;
@@ -81,7 +81,11 @@ impl Startup {
 
     fn outcome(&self, request: &Request<Body>) -> Result<Response, Problem> {
         let path = request.uri().path();
-        check_connection(request, [HEALTH, READY].contains(&path))?;
+        let is_health = [HEALTH, READY].contains(&path);
+        check_connection(request, is_health)?;
+        if is_health && ![Method::GET, Method::HEAD].contains(request.method()) {
+            return Err(wrong_method(path, request.method()).with_header("allow", "GET,HEAD"));
+        }
         match path {
             HEALTH => Ok(health(&[])),
             READY => Ok(json_response(
@@ -90,9 +94,10 @@ impl Startup {
             )),
             _ => {
                 let message = "the server is starting and loads its models; retry later";
-                let status = StatusCode::SERVICE_UNAVAILABLE;
-                let problem = Problem::new(status, "server_starting", message);
-                Err(problem.with_header("retry-after", "1"))
+                Err(
+                    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "server_starting", message)
+                        .with_header("retry-after", "1"),
+                )
             }
         }
     }
