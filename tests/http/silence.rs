@@ -1,8 +1,7 @@
 //! Connections that say nothing, or not all: they hold places only while nobody else wants them.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use serde_json::json;
 use crate::answers::{CHAT, chat};
 use crate::support::client::Request;
 use crate::support::frames::{
-    self, DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, block, frame,
+    self, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame,
 };
 use crate::support::{PATIENCE, Server, until};
 
@@ -175,24 +174,10 @@ fn peers_that_do_not_read_pages_shut_nobody_out() {
     server.assert_sound();
 }
 
-/// Make room for a byte of the first stream every 50 ms, until the sender is dropped.
-fn drip(stream: &TcpStream) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
-    let mut stream = stream.try_clone().expect("a handle");
-    let (going_on, ended) = mpsc::channel::<()>();
-    let dripping = thread::spawn(move || {
-        let more = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]);
-        let pause = Duration::from_millis(50);
-        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            stream.write_all(&more).expect("the connection lives on");
-        }
-    });
-    (going_on, dripping)
-}
-
 #[test]
 fn pages_are_read_in_time_however_often_a_byte_is_taken() {
     let keys = "[[auth.api_keys]]\nid = \"a\"\nkey = \"sk-a\"\n";
-    let config = format!("{keys}[server]\nwrite_timeout_ms = 2000\n");
+    let config = format!("{keys}[server]\nwrite_timeout_ms = 400\n");
     let mut server = Server::scripted("default = \"abcdefghij\"", &config);
     let body = chat("Hi").to_string();
     let key = [
@@ -202,27 +187,31 @@ fn pages_are_read_in_time_however_often_a_byte_is_taken() {
     // Of a small answer, the first byte takes all from the server's hands.
     for (path, takes) in [(PAGE, true), (PAGE, false), ("/v1/models", false)] {
         let mut known = reader_without_room(&server, CHAT, &body, &key);
-        let (drips, dripping) = drip(&known);
-        let slow = reader_without_room(&server, path, "", &[]);
-        slow.set_read_timeout(Some(Duration::from_millis(50)))
-            .expect("set a timeout");
-        // Ends when the server does.
-        until("the connection is closed", || {
-            let mut slow = slow.try_clone().expect("a handle");
+        let mut slow = reader_without_room(&server, path, "", &[]);
+        let mut drips = slow.try_clone().expect("a handle");
+        let dripping = thread::spawn(move || {
             let more = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]);
-            let wrote = slow.write_all(if takes { &more } else { &[] });
-            let mut some = [0; 1024];
-            let read = slow.read(&mut some);
-            let waits = |kind| matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut);
-            wrote.is_err() || !read.map_or_else(|error| waits(error.kind()), |bytes| bytes > 0)
+            while takes && drips.write_all(&more).is_ok() {
+                thread::sleep(Duration::from_millis(50));
+            }
         });
-        // Who is known has as long as it takes, a byte at a time.
-        drop(drips);
+        let is_reset = |frame: &frames::Frame| (frame.kind, frame.stream) == (RST_STREAM, 1);
+        // The stream ends, or the connection, which has no other.
+        loop {
+            match frames::next(&mut slow) {
+                Ok(frame) if is_reset(&frame) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    let waits = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                    assert!(!waits, "nothing ends {path}: {error}");
+                    break;
+                }
+            }
+        }
+        drop(slow.shutdown(Shutdown::Both));
         dripping.join().expect("the drips end");
-        let room = frame(WINDOW_UPDATE, 0, 1, &[0, 1, 0, 0]);
-        known.write_all(&room).expect("write");
-        let ends = |frame: &frames::Frame| frame.kind == DATA && frame.flags & END_STREAM != 0;
-        while !ends(&frames::next(&mut known).expect("a frame")) {}
+        // Who is known has the time between two pieces of an answer, not that of the whole: no piece was taken.
+        while !is_reset(&frames::next(&mut known).expect("a frame")) {}
     }
     server.assert_sound();
 }
