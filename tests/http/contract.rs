@@ -594,8 +594,7 @@ fn the_page_of_the_contract_needs_nothing_from_elsewhere() {
     for part in ["<script", "http://", "https://", "style=", "src="] {
         assert!(!text.contains(part), "{part}");
     }
-    let contract = contract_of(&server);
-    for (path, _, _) in contract.operations() {
+    for (path, _, _) in contract_of(&server).operations() {
         assert!(text.contains(&format!("<code>{path}</code>")), "{path}");
     }
 }

@@ -2,7 +2,10 @@
 //! account.
 
 use axum::response::Response;
-use mortise_http::append_headers;
+use http::StatusCode;
+use mortise_http::{append_headers, json_response};
+use mortise_service::EncodedPrompt;
+use serde_json::Value;
 
 /// Names the fields that were left out of account.
 const IGNORED_HEADER: &str = "x-mortise-ignored";
@@ -17,6 +20,21 @@ pub(crate) fn add_headers(
 ) {
     append_headers(response.headers_mut(), headers);
     add_header(response, ignored);
+}
+
+/// Response about a prompt that was encoded and is not answered.
+pub(crate) fn prompt_response(
+    body: &Value,
+    prompt: &EncodedPrompt,
+    ignored: &[String],
+) -> Response {
+    let mut response = json_response(StatusCode::OK, body);
+    add_headers(
+        &mut response,
+        &prompt.admission.allowance().headers,
+        ignored,
+    );
+    response
 }
 
 /// Name the ignored fields, if there are any.

@@ -32,7 +32,7 @@ impl Outcomes {
         }
     }
 
-    /// How many have failed, once all have been told.
+    /// Count of failed cases, after the outcomes of all are printed.
     pub(crate) fn end(self) -> anyhow::Result<usize> {
         if self.as_json {
             let passed = self.cases.len() - self.failed;

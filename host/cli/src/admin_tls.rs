@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{
+    Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, TlsConfigBuilder, parse_pem,
+};
 
 /// Bytes of a file of certificates or of a key.
 const MAX_PEM_BYTES: u64 = 4 << 20;
@@ -25,10 +27,7 @@ pub(crate) struct AdminTls {
 
 /// Settings of the client; without a file of authorities, those are believed that browsers believe.
 pub(crate) fn tls_config(files: &AdminTls) -> anyhow::Result<TlsConfig> {
-    let mut config = TlsConfig::builder();
-    if let Some(file) = &files.admin_ca {
-        config = config.root_certs(RootCerts::new_with_certs(&certificates(file)?));
-    }
+    let mut config = trusting(files.admin_ca.as_deref())?;
     if let (Some(cert), Some(key)) = (&files.admin_cert, &files.admin_cert_key) {
         let private = PrivateKey::from_pem(&read(key)?);
         let private = private
@@ -39,12 +38,21 @@ pub(crate) fn tls_config(files: &AdminTls) -> anyhow::Result<TlsConfig> {
     Ok(config.build())
 }
 
+/// TLS settings of a client that believes the authorities in a file (PEM), or those that browsers believe.
+pub(crate) fn trusting(authorities: Option<&Path>) -> anyhow::Result<TlsConfigBuilder> {
+    let config = TlsConfig::builder();
+    Ok(match authorities {
+        Some(file) => config.root_certs(RootCerts::new_with_certs(&certificates(file)?)),
+        None => config,
+    })
+}
+
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     mortise_files::read(file, MAX_PEM_BYTES)
         .with_context(|| format!("the file `{}` cannot be read", file.display()))
 }
 
-pub(crate) fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
+fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
     let text = read(file)?;
     let mut found = Vec::new();
     for item in parse_pem(&text) {

@@ -8,9 +8,8 @@ use clap::Args;
 use mortise_config::variable_of;
 use serde_json::Value;
 use ureq::Agent;
-use ureq::tls::{RootCerts, TlsConfig};
 
-use crate::admin_tls::certificates;
+use crate::admin_tls::trusting;
 use crate::advice::Advise as _;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,10 +48,7 @@ impl ServerClient {
             .map(|name| variable_of("--api-key-env", name))
             .transpose()?;
         let url = target.url.trim_end_matches('/').trim_end_matches("/v1");
-        let mut tls = TlsConfig::builder();
-        if let Some(file) = &target.ca {
-            tls = tls.root_certs(RootCerts::new_with_certs(&certificates(file)?));
-        }
+        let tls = trusting(target.ca.as_deref())?;
         let agent = Agent::config_builder()
             .tls_config(tls.build())
             .http_status_as_error(false)

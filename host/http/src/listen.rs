@@ -52,7 +52,7 @@ pub(crate) const H2_CONNECTION_WINDOW: u32 = 256 * 1024;
 pub(crate) const H2_SEND_BUFFER: usize = 64 * 1024;
 /// Room for what hyper reads beyond a head.
 const READ_AHEAD: usize = 16 * 1024;
-/// How often a silent HTTP/2 peer is asked whether it is there.
+/// Interval of the pings to a silent HTTP/2 peer.
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Pause after an accept that failed, as when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -10,13 +10,13 @@ use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, json_response};
 use mortise_service::{EncodedPrompt, Request};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use super::chat::{self, ChatCall};
 use super::{DETOKENIZE, RENDER, TOKENIZE, TOKENIZE_V1, read};
 use crate::call::{call_of, record_admitted};
 use crate::fields::{FieldPath, FieldReader, RouteFields, TokenId, missing};
-use crate::ignored::add_headers;
+use crate::ignored::{add_headers, prompt_response};
 use crate::problem::problem_of;
 use crate::receive::{ReceivedRequest, encode_prompt, wait_limits};
 use crate::state::ApiState;
@@ -101,17 +101,7 @@ async fn encode(
     if options.return_token_strs.unwrap_or(false) {
         body["token_strs"] = json!(prompt.token_texts());
     }
-    Ok(answer(&body, &prompt, &ignored))
-}
-
-fn answer(body: &Value, prompt: &EncodedPrompt, ignored: &[String]) -> Response {
-    let mut response = json_response(StatusCode::OK, body);
-    add_headers(
-        &mut response,
-        &prompt.admission.allowance().headers,
-        ignored,
-    );
-    response
+    Ok(prompt_response(&body, &prompt, &ignored))
 }
 
 type Encoded = (EncodedPrompt, Options, Vec<String>);
@@ -245,5 +235,5 @@ pub(super) async fn render(
         "stop": prompt.stop,
         "template": prompt.template.as_ref().map(template_use::shown),
     });
-    Ok(answer(&body, &prompt, &ignored))
+    Ok(prompt_response(&body, &prompt, &ignored))
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Context, Problem, json_response};
+use http::Request as HttpRequest;
+use mortise_http::{Context, Problem};
 use mortise_service::{ChatPrompt, EncodedPrompt, Prompt, PromptEnd, Request};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::messages::conversation;
 use super::{INPUT_TOKENS, RENDER, checks, file_search, history, request};
 use crate::ids::Ids;
-use crate::ignored::add_headers;
+use crate::ignored::prompt_response;
 use crate::problem::problem_of;
 use crate::receive::{ReceivedRequest, encode_prompt, receive};
 use crate::state::ApiState;
@@ -66,7 +66,7 @@ pub(super) async fn input_tokens(
 ) -> Result<Response, Problem> {
     let (prompt, ignored) = encoded(&state, &context, INPUT_TOKENS, request).await?;
     let body = json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()});
-    Ok(answer(&body, &prompt, &ignored))
+    Ok(prompt_response(&body, &prompt, &ignored))
 }
 
 /// The prompt, token by token: with what searches found, where items of searches carry it. An extension.
@@ -87,15 +87,5 @@ pub(super) async fn render(
         "stop": prompt.stop,
         "template": prompt.template.as_ref().map(template_use::shown),
     });
-    Ok(answer(&body, &prompt, &ignored))
-}
-
-fn answer(body: &Value, prompt: &EncodedPrompt, ignored: &[String]) -> Response {
-    let mut response = json_response(StatusCode::OK, body);
-    add_headers(
-        &mut response,
-        &prompt.admission.allowance().headers,
-        ignored,
-    );
-    response
+    Ok(prompt_response(&body, &prompt, &ignored))
 }

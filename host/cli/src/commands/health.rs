@@ -9,10 +9,9 @@ use clap::builder::RangedU64ValueParser;
 use mortise_harness::print_as;
 use serde_json::{Value, json};
 use ureq::Agent;
-use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
 
-use crate::admin_tls::certificates;
+use crate::admin_tls::trusting;
 use crate::advice::Advise as _;
 use crate::local_socket::LocalSockets;
 
@@ -86,10 +85,7 @@ fn ask(args: &HealthArgs, place: &str) -> anyhow::Result<(u16, Value)> {
 }
 
 fn over_network(args: &HealthArgs) -> anyhow::Result<Agent> {
-    let mut tls = TlsConfig::builder();
-    if let Some(file) = &args.ca {
-        tls = tls.root_certs(RootCerts::new_with_certs(&certificates(file)?));
-    }
+    let tls = trusting(args.ca.as_deref())?;
     let config = Agent::config_builder()
         .tls_config(tls.build())
         .http_status_as_error(false)
