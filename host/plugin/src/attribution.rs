@@ -20,7 +20,7 @@ pub(crate) const ORDINARY_BYTES: usize = 64 << 10;
 /// Reason for which a plugin may take more than it is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// There is none.
+    /// No reason: the input is small.
     Ordinary,
     /// The caller's input is large, or is a program.
     Caller,
@@ -29,7 +29,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// Of so many bytes of the caller's and so many of the model's: the larger one, if it is not ordinary.
+    /// Load of a call with these bytes of the caller's and of the model's: the larger one, if it is not ordinary.
     pub(crate) fn of(caller_bytes: usize, text_bytes: usize) -> Self {
         match caller_bytes.max(text_bytes) {
             largest if largest <= ORDINARY_BYTES => Self::Ordinary,
