@@ -82,9 +82,11 @@ impl LiveAnswers {
 
 impl Drop for RegisteredAnswer {
     fn drop(&mut self) {
-        self.live.end();
+        // In this order: who waited for the end must not find the answer as one that is being made.
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.name);
+        drop(all);
+        self.live.end();
     }
 }
 
@@ -163,5 +165,53 @@ impl LiveAnswer {
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::OnceLock;
+    use std::task::{Context, Poll, Wake};
+
+    use mortise_http::{BodyBudget, Owner};
+
+    use super::*;
+
+    /// Whether the answer is still listed when its waiters are woken.
+    struct Listed {
+        answers: Arc<LiveAnswers>,
+        owner: Arc<str>,
+        when_woken: OnceLock<bool>,
+    }
+
+    impl Wake for Listed {
+        fn wake(self: Arc<Self>) {
+            let listed = self.answers.find(&self.owner, "resp_1").is_some();
+            let _ = self.when_woken.set(listed);
+        }
+    }
+
+    #[test]
+    fn an_answer_whose_end_is_told_is_listed_no_more() {
+        let answers = Arc::new(LiveAnswers::default());
+        let owner: Arc<str> = Arc::from("someone");
+        let budget = BodyBudget::new(1 << 20);
+        let memory = budget.open(Owner::new([127, 0, 0, 1].into(), None));
+        let registered = answers.register(&owner, "resp_1", memory);
+        let registered = registered.expect("the only answer");
+        let live = Arc::clone(&registered.live);
+        let mut ended = pin!(live.ended());
+        let listed = Arc::new(Listed {
+            answers,
+            owner,
+            when_woken: OnceLock::new(),
+        });
+        let waker = Arc::clone(&listed).into();
+        let mut context = Context::from_waker(&waker);
+        assert!(ended.as_mut().poll(&mut context).is_pending());
+        drop(registered);
+        assert_eq!(listed.when_woken.get(), Some(&false));
+        assert_eq!(ended.as_mut().poll(&mut context), Poll::Ready(()));
     }
 }

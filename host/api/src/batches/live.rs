@@ -93,9 +93,11 @@ impl LiveBatches {
 
 impl Drop for RegisteredBatch {
     fn drop(&mut self) {
-        self.live.shown.send_modify(|shown| shown.ended = true);
+        // In this order: who waited for the end must not find the batch as one in progress.
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.key);
+        drop(all);
+        self.live.shown.send_modify(|shown| shown.ended = true);
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn retrieve(
             None => kept_events(&state, &record.key, from).await?,
         };
         sse::response(events, state.http.heartbeat, Arc::clone(&context.record))
-    } else if live.is_some() {
+    } else if live.is_some() && record.open {
         let mut response: Value = serde_json::from_slice(&record.body).unwrap_or_default();
         response["status"] = json!("in_progress");
         json_response(StatusCode::OK, &response)
