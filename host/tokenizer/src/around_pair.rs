@@ -1,11 +1,10 @@
 //! Tokens that a post-processor puts around and between two texts.
 
+use serde_json::Value;
 use tokenizers::{Encoding, PostProcessor, Token};
 
+use crate::around_size::{AROUND_MAX, is_too_large};
 use crate::error::guarded;
-
-/// Most tokens that may stand around and between two texts.
-const PAIR_AROUND_MAX: usize = 1024;
 
 /// Ids that no token has, which stand for two texts while the post-processor is tried.
 const FIRST: [u32; 2] = [u32::MAX - 3, u32::MAX - 2];
@@ -31,10 +30,13 @@ pub(crate) enum Border {
 }
 
 impl AroundPair {
-    /// Try the post-processor with two texts. `None` if it does anything but put a few tokens around them, or orders them or
+    /// Try the post-processor with two texts; `entry` is its own in the files. `None` if it does anything but put a few tokens around them, or orders them or
     /// their segments in another way.
-    pub(crate) fn of(tokenizer: &tokenizers::Tokenizer) -> Option<Self> {
+    pub(crate) fn of(tokenizer: &tokenizers::Tokenizer, entry: &Value) -> Option<Self> {
         let processor = tokenizer.get_post_processor()?;
+        if is_too_large(entry, 2) {
+            return None;
+        }
         let encoding = |ids: [u32; 2], segment| {
             let token = |id| Token::new(id, String::new(), (0, 0));
             Encoding::from_tokens(ids.map(token).into(), segment)
@@ -43,7 +45,7 @@ impl AroundPair {
         let tried = guarded(|| processor.process(first, Some(second), true));
         let processed = tried.ok()?.ok()?;
         let (ids, segments) = (processed.get_ids(), processed.get_type_ids());
-        if ids.len() > PAIR_AROUND_MAX || ids.len() != segments.len() {
+        if ids.len() > AROUND_MAX || ids.len() != segments.len() {
             return None;
         }
         let place = |text: [u32; 2]| {

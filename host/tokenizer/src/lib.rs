@@ -3,6 +3,7 @@
 
 mod added_tokens;
 mod around_pair;
+mod around_size;
 mod bound;
 mod bytes;
 mod checks;

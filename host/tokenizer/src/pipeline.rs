@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokenizers::{AddedToken, Encoding, Model, PostProcessor, Token};
 
 use crate::around_pair::AroundPair;
+use crate::around_size::{AROUND_MAX, is_too_large};
 use crate::bound::{LowerBound, TokenizerFacts};
 use crate::error::{TokenizerError, guarded, malformed};
 use crate::files::Outline;
@@ -16,8 +17,6 @@ use crate::long_words::LongWords;
 use crate::normalize::{Normalizer, flatten};
 use crate::pre_tokenize::PreTokenizer;
 
-/// Most tokens that may stand before or after a text.
-const AROUND_MAX: usize = 1024;
 /// Most steps that are looked at for the bound.
 const STEPS_MAX: usize = 64;
 /// Characters of one kind in a row: more than any pattern can try all ways to divide.
@@ -63,13 +62,14 @@ impl Pipeline {
             Some(bpe) => LongWords::new(bpe, &vocabulary, &token_id)?,
             None => None,
         };
+        let post_processor = written(tokenizer.get_post_processor())?;
         let pipeline = Self {
             normalizer,
             pre_tokenizer,
             long_words,
             bound,
-            around: around(tokenizer)?,
-            around_pair: AroundPair::of(tokenizer),
+            around: around(tokenizer, &post_processor)?,
+            around_pair: AroundPair::of(tokenizer, &post_processor),
         };
         pipeline.try_out()?;
         Ok(pipeline)
@@ -105,11 +105,22 @@ fn written(step: Option<&impl Serialize>) -> Result<Value, TokenizerError> {
     serde_json::to_value(step).map_err(|error| malformed("tokenizer.json", error))
 }
 
-/// The tokens that the post-processor puts around a text.
-fn around(tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<u32>, Vec<u32>), TokenizerError> {
+/// The tokens that the post-processor puts around a text; `entry` is its own in the files.
+fn around(
+    tokenizer: &tokenizers::Tokenizer,
+    entry: &Value,
+) -> Result<(Vec<u32>, Vec<u32>), TokenizerError> {
     let Some(processor) = tokenizer.get_post_processor() else {
         return Ok((Vec::new(), Vec::new()));
     };
+    let unsupported = || {
+        TokenizerError::Unsupported(
+            "a post-processor that does anything but put a few tokens around a text".to_owned(),
+        )
+    };
+    if is_too_large(entry, 1) {
+        return Err(unsupported());
+    }
     // Ids that no token has.
     let text = [u32::MAX - 1, u32::MAX];
     let token = |id| Token::new(id, String::new(), (0, 0));
@@ -121,9 +132,7 @@ fn around(tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<u32>, Vec<u32>), Tok
     let found = ids.windows(2).position(|pair| pair == text);
     let once = ids.iter().filter(|id| text.contains(id)).count() == text.len();
     let Some(at) = found.filter(|_| once && ids.len() <= AROUND_MAX) else {
-        return Err(TokenizerError::Unsupported(
-            "a post-processor that does anything but put a few tokens around a text".to_owned(),
-        ));
+        return Err(unsupported());
     };
     Ok((ids[..at].to_vec(), ids[at + text.len()..].to_vec()))
 }

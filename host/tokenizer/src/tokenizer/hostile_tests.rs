@@ -148,6 +148,36 @@ fn post_processors_only_put_tokens_around_a_text() {
 }
 
 #[test]
+fn post_processors_that_make_too_much_are_refused_before_they_run() {
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let token = json!({"SpecialToken": {"id": "x", "type_id": 0}});
+    let template = |single: Value, ids: usize, name: usize| {
+        json!({"type": "TemplateProcessing", "single": single,
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"x": {"id": "x", "ids": vec![5; ids], "tokens": vec!["x".repeat(name); ids]}}})
+    };
+    let many = [vec![text.clone()], vec![token.clone(); 100_000]].concat();
+    let doubled = template(json!([text, text]), 1, 1);
+    for bomb in [
+        // Five hundred million tokens.
+        template(Value::Array(many.clone()), 5000, 1),
+        // Ten thousand million bytes of names.
+        template(Value::Array(many[..1001].to_vec()), 1, 10_000_000),
+        // Two to the power of forty texts.
+        json!({"type": "Sequence", "processors": vec![doubled; 40]}),
+    ] {
+        let mut json = byte_level();
+        json["post_processor"] = bomb;
+        refused(&json, "post-processor");
+    }
+    // A pair that is too large is no pair; one text goes.
+    let mut json = byte_level();
+    json["post_processor"] = template(json!([text]), 5000, 1);
+    json["post_processor"]["pair"] = Value::Array(many);
+    assert!(try_load(&json).is_ok());
+}
+
+#[test]
 fn a_text_that_grows_beyond_reason_costs_its_own_request() {
     // No plain text shows it: the growth needs characters that nobody tries.
     let steps: Vec<Value> = (0..4)
