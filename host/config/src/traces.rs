@@ -95,6 +95,11 @@ impl RawTraces {
                 "it must be an http or https URL, such as http://127.0.0.1:4318/v1/traces";
             return Err(invalid("traces.endpoint", message));
         }
+        if has_credentials(&endpoint) {
+            let message = "it must have no user, password or query, which logs would show; `headers` and \
+                           OTEL_EXPORTER_OTLP_HEADERS take what a collector wants to see";
+            return Err(invalid("traces.endpoint", message));
+        }
         if encoding == Encoding::Grpc && has_path(&endpoint) {
             let message =
                 "with `protocol = \"grpc\"` it has no path, such as http://127.0.0.1:4317";
@@ -167,6 +172,15 @@ impl RawTraces {
             parent_based: self.parent_based.unwrap_or(parent_based),
         })
     }
+}
+
+/// True if an address has a part that could be secret.
+fn has_credentials(endpoint: &str) -> bool {
+    let address = endpoint
+        .split_once("://")
+        .map_or(endpoint, |(_, address)| address);
+    let host = address.split(['/', '?', '#']).next().unwrap_or_default();
+    host.contains('@') || address.contains(['?', '#'])
 }
 
 /// True if there is more behind the address than a slash.
@@ -300,6 +314,21 @@ mod tests {
                 &[],
                 "traces.endpoint",
                 "URL",
+            ),
+            (
+                "endpoint = \"http://me:secret@collector:4318/v1/traces\"",
+                &[],
+                "traces.endpoint",
+                "no user",
+            ),
+            (
+                "",
+                &[(
+                    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+                    "http://collector:4318/v1/traces?key=secret",
+                )],
+                "traces.endpoint",
+                "or query",
             ),
             ("sample_ratio = 1.5", &[], "traces.sample_ratio", "1.5"),
             ("queue = 0", &[], "traces.queue", "from 1"),
