@@ -3,7 +3,10 @@
 use mortise_test_support as support;
 use support::until;
 
+use serde_json::json;
+
 use super::{Parent, Script, code, kill, lives, said};
+use crate::support::client::Request;
 
 #[test]
 fn feature_b7_a_crash_fails_its_requests_and_marks_its_model_and_nothing_else() {
@@ -72,4 +75,26 @@ fn feature_b7_a_crashed_process_is_restarted_where_it_is_configured() {
     kill(last);
     until("two restarts are all", || parent.state("again") == "failed");
     assert!(!lives(last));
+}
+
+#[test]
+fn feature_b7_m6_a_restart_keeps_the_settings_of_the_load() {
+    let models = [Script {
+        child: "restart = 2\nrestart_pause_ms = 10",
+        ..Script::new("again", &["--pid", "FOLDER/pid"])
+    }];
+    let Some(parent) = Parent::start(&models, "") else {
+        return;
+    };
+    parent.act("again", "unload").ok();
+    let pinned = Request::post("/v1/admin/models/again/load", &json!({"pinned": true}));
+    parent.ask(pinned).ok();
+    let before = parent.number("pid");
+    kill(before);
+    until("another process serves", || {
+        parent.state("again") == "loaded" && parent.number("pid") != before
+    });
+    let row = parent.row("again");
+    assert_eq!(row["pinned"], true);
+    assert_eq!(row["load_override"], json!({"pinned": true}));
 }

@@ -3,6 +3,8 @@
 use std::thread;
 
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::support::until;
 use crate::{Managed, asked, code, said, scripted};
@@ -119,7 +121,7 @@ fn feature_l5_the_kv_cache_counts_before_a_load_and_after_it() {
     assert_eq!(code(&refused), (503, "insufficient_memory".to_owned()));
     let told = refused.json()["error"]["message"].to_string();
     let needed = told.split(' ').find_map(|word| word.parse::<u64>().ok());
-    let needed = needed.expect("a number of bytes") >> 20;
+    let needed = needed.expect("a number of MiB");
     assert!((240..260).contains(&needed), "{needed} MiB: {told}");
     // Each with less.
     managed
@@ -187,6 +189,31 @@ fn feature_l7_callers_say_how_long_a_model_stays_where_they_may() {
         assert_eq!(generate("brief", gone).ok()["response"], "b");
         until("it is unloaded", || managed.state("brief") == "unloaded");
     }
+    // A request that says only this: the model is not loaded to be let go.
+    let bare = |keep_alive: Value| {
+        let body = json!({"model": "brief", "keep_alive": keep_alive});
+        managed.server.post("/api/generate", &body).ok()
+    };
+    assert_eq!(bare(json!(0))["done_reason"], "unload");
+    assert_eq!(managed.state("brief"), "unloaded");
+    assert_eq!(bare(json!("10m"))["done_reason"], "load");
+    let ends = |name: &str| {
+        let all = managed.server.get("/api/ps").ok();
+        let models = all["models"].as_array().expect("models").iter();
+        let row = models.clone().find(|row| row["name"] == name);
+        row.map(|row| row["expires_at"].as_str().expect("a time").to_owned())
+    };
+    let brief = ends("brief").expect("it is loaded");
+    let brief = OffsetDateTime::parse(&brief, &Rfc3339).expect("a time");
+    let left = (brief - OffsetDateTime::now_utc()).whole_seconds();
+    assert!((0..=600).contains(&left), "{left}");
+    assert!(
+        ends("kept")
+            .expect("it is loaded")
+            .starts_with("9999-12-31")
+    );
+    assert_eq!(bare(json!(0))["done_reason"], "unload");
+    until("it is unloaded", || ends("brief").is_none());
     // Two looks at least have passed since.
     assert_eq!(managed.state("kept"), "loaded");
     let refused = generate("brief", json!("soon"));

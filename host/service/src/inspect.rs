@@ -183,6 +183,26 @@ impl Service {
         self.config.holder.keep(model, time);
     }
 
+    /// Time for which a loaded model stays if no further request comes; `None` if nothing ends it.
+    pub fn time_left(&self, model: &str) -> Option<Duration> {
+        self.config.holder.time_left(model)
+    }
+
+    /// The model of a request that only says how long it stays loaded: it is not loaded for that. Returns its public
+    /// name.
+    ///
+    /// # Errors
+    /// When the request is refused, or there is no such model.
+    pub async fn named(
+        &self,
+        call: &ApiCall,
+        model: &str,
+    ) -> Result<(String, Admission), ServiceError> {
+        let admission = self.authorize(call, Some(model)).await?;
+        let model = self.model_for(call, model).await?;
+        Ok((model.listing.name.clone(), admission))
+    }
+
     /// Events of models from now on, if callers are to hear of those that they wait for.
     pub fn swap_notices(&self) -> Option<Receiver<ModelEvent>> {
         self.config.holder.swap_notices()

@@ -69,6 +69,12 @@ pub trait HoldModels: Send + Sync {
     /// Keep the model of this public name loaded for so long after its last request.
     fn keep(&self, _name: &str, _time: Duration) {}
 
+    /// Time for which the model of this public name stays loaded if no further request comes; `None` if nothing
+    /// ends it.
+    fn time_left(&self, _name: &str) -> Option<Duration> {
+        None
+    }
+
     /// Events of models from now on, if callers are to hear of those that they wait for.
     fn swap_notices(&self) -> Option<Receiver<ModelEvent>> {
         None
@@ -92,6 +98,10 @@ impl HoldModels for ModelManager {
 
     fn keep(&self, name: &str, time: Duration) {
         Self::keep(self, name, time);
+    }
+
+    fn time_left(&self, name: &str) -> Option<Duration> {
+        Self::time_left(self, name)
     }
 
     fn swap_notices(&self) -> Option<Receiver<ModelEvent>> {

@@ -125,11 +125,11 @@ impl Generated {
         object
     }
 
-    /// The object that answers a request which only loads a model.
-    pub(super) fn loaded(&self) -> Value {
+    /// The object that answers a request which only loads a model, or lets it go.
+    pub(super) fn nothing_generated(&self, reason: &str) -> Value {
         let mut object = self.object(Piece::default());
         object["done"] = json!(true);
-        object["done_reason"] = json!("load");
+        object["done_reason"] = json!(reason);
         object
     }
 

@@ -12,7 +12,7 @@ mod models;
 mod options;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
@@ -146,14 +146,20 @@ async fn answer(
         let limits = wait_limits(state, context, &parts.headers)?;
         let call = call_of(context, route, "POST", &parts.headers);
         context.record.asked(&fields.model, false);
+        // A time of nothing lets the model go, as `ollama stop` does.
+        let unloads = kept == Some(Duration::ZERO);
         let loading = async {
-            let loaded = state.service.load(&call, &fields.model).await;
+            let loaded = match unloads {
+                true => state.service.named(&call, &fields.model).await,
+                false => state.service.load(&call, &fields.model).await,
+            };
             loaded.map_err(problem_of)
         };
         let (name, admission) = limits.bound(loading).await?;
         record_admitted(context, &name, &admission);
         keep_alive::keep(state, &name, kept);
-        let body = Generated::new(shape, &name, began, false).loaded();
+        let reason = if unloads { "unload" } else { "load" };
+        let body = Generated::new(shape, &name, began, false).nothing_generated(reason);
         let mut response = json_response(StatusCode::OK, &body);
         append_headers(response.headers_mut(), &admission.allowance().headers);
         return Ok(response);

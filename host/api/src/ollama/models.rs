@@ -24,7 +24,7 @@ use crate::unsupported::Unsupported;
 /// Tag that Ollama gives to a name without one.
 const DEFAULT_TAG: &str = ":latest";
 
-/// A time that never comes: models here have no time at which they are unloaded for certain.
+/// A time that never comes: that of a model which stays until an operator unloads it.
 const NEVER: &str = "9999-12-31T23:59:59Z";
 
 /// The name without Ollama's default tag, unless a model has it.
@@ -68,12 +68,21 @@ pub(super) async fn ps(
     let loaded = |model: &ServedModel| {
         let loaded = model.loaded.as_ref()?;
         let mut row = row(model);
-        row["expires_at"] = json!(NEVER);
+        row["expires_at"] = json!(expires(&state, &model.listing.name));
         row["size_vram"] = json!(0);
         row["context_length"] = json!(loaded.model.context_length());
         Some(row)
     };
     listed(&state, &context, PS, &headers, loaded).await
+}
+
+/// Time at which a model is unloaded if no further request comes, as it is written.
+fn expires(state: &ApiState, model: &str) -> String {
+    let left = state.service.time_left(model);
+    let end = left.and_then(|left| OffsetDateTime::now_utc().checked_add(left.try_into().ok()?));
+    // Only years beyond 9999 cannot be written.
+    let end = end.and_then(|end| end.format(&Rfc3339).ok());
+    end.unwrap_or_else(|| NEVER.to_owned())
 }
 
 async fn listed(

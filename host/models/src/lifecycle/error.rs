@@ -12,7 +12,7 @@ pub enum LifecycleError {
     #[error("the model `{0}` is not loaded; an operator can load it")]
     NotLoaded(String),
     /// The model is loaded; settings for a load come too late.
-    #[error("the model `{0}` is loaded; unload it first to load it with other settings")]
+    #[error("the model `{0}` is loaded; unload it first")]
     Loaded(String),
     /// The model is being loaded.
     #[error("the model `{0}` is being loaded; retry later")]
@@ -54,10 +54,7 @@ pub enum LifecycleError {
         message: String,
     },
     /// There is no room for the model.
-    #[error(
-        "there is no room for the model `{model}`: it needs {needed} bytes, and beside what is \
-         pinned {free} of {budget} bytes are left (at most {models} models at once)"
-    )]
+    #[error("there is no room for the model `{model}`: {}", shortage(*needed, *free, *budget, *models))]
     NoRoom {
         /// Public name.
         model: String,
@@ -84,6 +81,21 @@ pub enum LifecycleError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
+}
+
+/// Bounds that leave no room for a model, in words.
+fn shortage(needed: u64, free: u64, budget: u64, models: usize) -> String {
+    let most = format!("`max_loaded_models` is {models}, and what is loaded is pinned");
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let (needed, left, all) = (mib(needed), free >> 20, budget >> 20);
+    let memory = format!(
+        "it needs {needed} MiB, and beside what is pinned {left} of {all} MiB are left (`memory_budget_mib`)"
+    );
+    match (models, budget) {
+        (_, 0) => most,
+        (0, _) => memory,
+        _ => format!("{memory}, at most {models} models at once (`max_loaded_models`)"),
+    }
 }
 
 impl LifecycleError {

@@ -3,13 +3,14 @@
 mod adapters;
 mod definitions;
 mod ends;
+mod idle;
 mod work;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 
 use super::contract::{
     KnownModel, LifecycleConfig, LoadModel, MemorySource, ModelStatus, PublishModels,
@@ -78,6 +79,8 @@ pub struct ModelManager {
     turn: tokio::sync::Mutex<()>,
     /// Publications take turns, so that the last one is the newest.
     publishing: tokio::sync::Mutex<()>,
+    /// Tells that a model is to be unloaded before the next look for idle ones.
+    kept: Notify,
     loader: Arc<dyn LoadModel>,
     publisher: OnceLock<Weak<dyn PublishModels>>,
     events: LifecycleEvents,
@@ -109,6 +112,9 @@ impl ModelManager {
                 .table
                 .add(&model.name, size.unwrap_or(0), model.lifecycle.pinned);
             inner.table.set_company(&model.name, company_of(&model));
+            inner
+                .table
+                .set_elsewhere(&model.name, model.upstream.is_some());
             inner.order.push(model.name.clone());
             let entry = Entry::new(model, size);
             inner.entries.insert(entry.listing.name.clone(), entry);
@@ -118,6 +124,7 @@ impl ModelManager {
             changes: watch::Sender::new(0),
             turn: tokio::sync::Mutex::default(),
             publishing: tokio::sync::Mutex::default(),
+            kept: Notify::default(),
             loader,
             publisher: OnceLock::new(),
             events: LifecycleEvents::default(),
@@ -406,36 +413,6 @@ impl ModelManager {
         }
     }
 
-    /// Keep a model for so long after its last request, whatever is configured, until this is called again or the
-    /// model is unloaded. A pinned model stays in any case.
-    pub fn keep(&self, name: &str, time: Duration) {
-        let after = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.lock().table.keep(name, after);
-    }
-
-    /// Unload models that nobody has used for a while. Does not return.
-    pub async fn unload_idle(&self) {
-        let mut ticks = tokio::time::interval(self.config.idle_check);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let idle = {
-                let inner = self.lock();
-                inner.table.idle(self.now(), |name| {
-                    let entry = inner.entries.get(name)?;
-                    let after = entry.config.lifecycle.idle_timeout;
-                    let after = after.unwrap_or(self.config.idle_timeout)?;
-                    Some(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
-                })
-            };
-            for name in idle {
-                tracing::info!(model = name, "nobody has used this model for a while");
-                // It may be gone or loading by now, which is as good.
-                let _ = self.unload_as(&name, false).await;
-            }
-        }
-    }
-
     /// Take no more loads, and drop all runtimes.
     pub async fn stop(&self) {
         let runtimes: Vec<Arc<Model>> = {
@@ -497,6 +474,9 @@ impl CountLeases for ModelManager {
         let drained = {
             let mut inner = self.lock();
             inner.table.leave(model, served, self.now());
+            if inner.is_kept_shorter(model, self.config.idle_check) {
+                self.kept.notify_one();
+            }
             inner.table.is_drained(model)
         };
         if drained {

@@ -73,6 +73,8 @@ pub(crate) struct ModelSlot {
     pub(crate) loads: u64,
     /// Models beside which the model may be loaded.
     pub(crate) company: Company,
+    /// Flag of a model that runs on another server, and takes no room on this one.
+    pub(crate) elsewhere: bool,
 }
 
 /// Models beside which a model may be loaded.
@@ -110,6 +112,7 @@ impl ModelSlot {
             uses: 0,
             loads: 0,
             company: Company::Any,
+            elsewhere: false,
         }
     }
 
@@ -191,6 +194,13 @@ impl StateTable {
     pub(crate) fn set_company(&mut self, name: &str, company: Company) {
         if let Some(slot) = self.slots.get_mut(name) {
             slot.company = company;
+        }
+    }
+
+    /// Set whether a model runs on another server.
+    pub(crate) fn set_elsewhere(&mut self, name: &str, elsewhere: bool) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.elsewhere = elsewhere;
         }
     }
 
@@ -365,10 +375,13 @@ impl StateTable {
         if let Some(room) = self.without_excluded(name) {
             return room;
         }
+        if self.slots.get(name).is_some_and(|slot| slot.elsewhere) {
+            return LoadRoom::Free;
+        }
         let needed = self.slots.get(name).map_or(0, |slot| slot.bytes);
         let resident = || {
             let others = self.slots.iter().filter(move |(other, _)| *other != name);
-            others.filter(|(_, slot)| slot.is_resident())
+            others.filter(|(_, slot)| slot.is_resident() && !slot.elsewhere)
         };
         let fits = |models: usize, bytes: u64| {
             let RoomLimits {
@@ -428,16 +441,40 @@ impl StateTable {
 
     /// Models that nobody has used for as long as requests, or else `idle_after`, say of each.
     pub(crate) fn idle(&self, now: u64, idle_after: impl Fn(&str) -> Option<u64>) -> Vec<String> {
-        let idle = self.slots.iter().filter(|(name, slot)| {
-            slot.state == ModelState::Loaded
-                && slot.users == 0
-                && !slot.pinned
-                && slot
-                    .keep
-                    .or_else(|| idle_after(name))
-                    .is_some_and(|after| now.saturating_sub(slot.last_used) >= after)
-        });
+        let unused = self.slots.iter().filter(|(_, slot)| slot.users == 0);
+        let idle = unused.filter(|(name, _)| self.time_left(name, now, &idle_after) == Some(0));
         idle.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Time until the first of the models that nobody uses is to be unloaded; `None` if none is.
+    pub(crate) fn next_idle(
+        &self,
+        now: u64,
+        idle_after: impl Fn(&str) -> Option<u64>,
+    ) -> Option<u64> {
+        let unused = self.slots.iter().filter(|(_, slot)| slot.users == 0);
+        let left = unused.filter_map(|(name, _)| self.time_left(name, now, &idle_after));
+        left.min()
+    }
+
+    /// Time that a loaded model stays if no further request comes, the last of which may be under way; `None` if that
+    /// is for ever.
+    pub(crate) fn time_left(
+        &self,
+        name: &str,
+        now: u64,
+        idle_after: impl Fn(&str) -> Option<u64>,
+    ) -> Option<u64> {
+        let slot = self.slots.get(name)?;
+        if slot.state != ModelState::Loaded || slot.pinned {
+            return None;
+        }
+        let after = slot.keep.or_else(|| idle_after(name))?;
+        let unused = match slot.users {
+            0 => now.saturating_sub(slot.last_used),
+            _ => 0,
+        };
+        (after != u64::MAX).then(|| after.saturating_sub(unused))
     }
 }
 

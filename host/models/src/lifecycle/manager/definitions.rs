@@ -138,6 +138,7 @@ impl Inner {
         self.table.add(&name, size.unwrap_or(0), pinned);
         self.table.set_pinned(&name, pinned);
         self.table.set_company(&name, company_of(&model));
+        self.table.set_elsewhere(&name, model.upstream.is_some());
         let Some(entry) = self.entries.get_mut(&name) else {
             self.entries.insert(name, Entry::new(model, size));
             return;

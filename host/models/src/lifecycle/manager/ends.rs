@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use super::ModelManager;
 use crate::child_config::RestartPolicy;
-use crate::lifecycle::overrides::LoadOverrides;
 use crate::lifecycle::state::ModelState;
 use crate::model::{Generator, Model};
 
@@ -81,7 +80,7 @@ impl ModelManager {
     /// tried again while there are attempts.
     async fn restart(&self, name: &str, mut loads: u64) {
         loop {
-            {
+            let overrides = {
                 let mut inner = self.lock();
                 let slot = inner.table.slot(name);
                 let untouched = slot
@@ -90,9 +89,11 @@ impl ModelManager {
                     return;
                 };
                 entry.restarts += 1;
-            }
+                // Settings of a load live until the model is unloaded, which a crash is not.
+                entry.overrides.clone().unwrap_or_default()
+            };
             tracing::info!(model = name, "the crashed model is loaded again");
-            if self.load(name, LoadOverrides::default()).await.is_ok() {
+            if self.load(name, overrides).await.is_ok() {
                 return;
             }
             let pause = {

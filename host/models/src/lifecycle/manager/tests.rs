@@ -330,7 +330,8 @@ async fn feature_m6_a_model_without_room_is_refused_with_numbers() {
     manager.load("pinned", NONE()).await.expect("loads");
     let error = manager.acquire("other").await.expect_err("no room");
     assert_eq!(error.code(), "insufficient_memory");
-    assert!(error.to_string().contains("80 bytes"), "{error}");
+    let told = "`max_loaded_models` is 1, and what is loaded is pinned";
+    assert!(error.to_string().ends_with(told), "{error}");
     assert_eq!(state(&manager, "other"), ModelState::Unloaded);
     assert_eq!(state(&manager, "pinned"), ModelState::Loaded);
 }
@@ -364,7 +365,8 @@ async fn the_kv_cache_of_each_replica_takes_room() {
     assert_eq!(error.code(), "insufficient_memory");
     let told = error.to_string();
     for number in [4 * UNIT, 3 * UNIT] {
-        assert!(told.contains(&number.to_string()), "{number}: {told}");
+        let mib = (number >> 20).to_string();
+        assert!(told.contains(&mib), "{mib}: {told}");
     }
     // Settings of one load do not count for the next.
     assert!(manager.has_room("other"));
@@ -496,4 +498,32 @@ async fn listeners_see_states_and_progress_in_order() {
         ("unloaded", None),
     ];
     assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn feature_l7_a_model_that_is_to_go_at_once_waits_for_no_look() {
+    let loader = Arc::new(FakeLoader::default());
+    let config = LifecycleConfig {
+        idle_check: Duration::from_secs(86_400),
+        ..LifecycleConfig::default()
+    };
+    let manager = manager(&["idle", "used", "stays"], &loader, config);
+    let checker = tokio::spawn({
+        let manager = Arc::clone(&manager);
+        async move { manager.unload_idle().await }
+    });
+    for name in ["idle", "used", "stays"] {
+        manager.load(name, NONE()).await.expect("loads");
+        assert_eq!(manager.time_left(name), None);
+    }
+    let lease = manager.acquire("used").await.expect("serves");
+    manager.keep("used", Duration::from_millis(1));
+    manager.keep("idle", Duration::ZERO);
+    until(&manager, "idle", ModelState::Unloaded).await;
+    assert_eq!(manager.time_left("used"), Some(Duration::from_millis(1)));
+    assert_eq!(state(&manager, "used"), ModelState::Loaded);
+    drop(lease);
+    until(&manager, "used", ModelState::Unloaded).await;
+    assert_eq!(state(&manager, "stays"), ModelState::Loaded);
+    checker.abort();
 }

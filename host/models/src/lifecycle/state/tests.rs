@@ -388,3 +388,23 @@ fn feature_a1_adapters_take_room_of_their_model() {
     boundless.add("a", 1, false);
     assert_eq!(boundless.grow("a", u64::MAX), Ok(()));
 }
+
+#[test]
+fn feature_l5_models_of_other_servers_take_no_room() {
+    let mut table = StateTable::new(RoomLimits {
+        models: 1,
+        bytes: 0,
+    });
+    for name in ["here", "far", "other"] {
+        table.add(name, 0, false);
+    }
+    table.set_elsewhere("far", true);
+    for (name, at) in [("far", 1), ("here", 2)] {
+        table.load(name);
+        assert_eq!(table.room(name), LoadRoom::Free, "{name}");
+        table.loaded(name, Ok(0), at);
+    }
+    table.load("other");
+    // The one that was used earlier is elsewhere: to unload it makes no room.
+    assert_eq!(table.room("other"), LoadRoom::Evict("here".to_owned()));
+}
