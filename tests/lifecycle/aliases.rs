@@ -27,7 +27,11 @@ fn row(managed: &Managed, name: &str) -> Value {
 fn feature_m2_z9_an_alias_is_switched_and_rolled_back_over_admin() {
     let managed = two("[[aliases]]\nname = \"prod\"\ntarget = \"old\"\n");
     assert_eq!(said(&managed.chat("prod")), "old");
-    assert_eq!(managed.server.get("/v1/models/prod").ok()["id"], "old");
+    let model = managed.server.get("/v1/models/prod").ok();
+    assert_eq!(
+        (&model["id"], &model["root"]),
+        (&json!("prod"), &json!("old"))
+    );
     assert_eq!(
         put(&managed, "prod", &json!({"target": "new"})).status(),
         200
@@ -129,4 +133,84 @@ fn feature_m1_steps_of_the_resolution_can_be_switched() {
     assert_eq!(code(&managed.chat("ol")).0, 404);
     let managed = two("");
     assert_eq!(said(&managed.chat("OLD")), "old");
+}
+
+#[test]
+fn feature_e5_m2_lists_have_aliases_with_what_they_stand_for() {
+    let models = scripted("old", "default = \"old\"", "aliases = [\"stable\"]")
+        + &scripted("new", "default = \"new\"", "hidden = true");
+    let managed = Managed::start(&models);
+    for (name, target) in [("prod", "old"), ("next", "new"), ("stable", "new")] {
+        assert_eq!(
+            put(&managed, name, &json!({"target": target})).status(),
+            201
+        );
+    }
+    let listed = managed.server.get("/v1/models").ok();
+    let rows = listed["data"].as_array().expect("models").iter();
+    let mut rows: Vec<(&str, &str)> = rows
+        .map(|row| {
+            let root = row["root"].as_str().unwrap_or("a model");
+            (row["id"].as_str().expect("an id"), root)
+        })
+        .collect();
+    rows.sort_unstable();
+    // One name is one row, that of the model which requests get.
+    let expected = [
+        ("next", "new"),
+        ("old", "a model"),
+        ("prod", "old"),
+        ("stable", "new"),
+    ];
+    assert_eq!(rows, expected);
+    assert_eq!(said(&managed.chat("stable")), "new");
+    let unknown = managed.chat("nobody");
+    let message = unknown.json()["error"]["message"].to_string();
+    for name in ["prod", "next", "stable"] {
+        assert!(message.contains(name), "{name}: {message}");
+    }
+}
+
+#[test]
+fn feature_m1_aliases_are_found_regardless_of_case_where_models_are() {
+    let managed = two("[[aliases]]\nname = \"Prod\"\ntarget = \"new\"\n");
+    for name in ["Prod", "prod", "PROD"] {
+        assert_eq!(said(&managed.chat(name)), "new", "{name}");
+    }
+    // What differs from two aliases in case is neither of them.
+    assert_eq!(
+        put(&managed, "prod", &json!({"target": "old"})).status(),
+        201
+    );
+    assert_eq!(said(&managed.chat("prod")), "old");
+    assert_eq!(code(&managed.chat("PROD")).0, 404);
+    let exact =
+        two("[names]\ncase_insensitive = false\n[[aliases]]\nname = \"Prod\"\ntarget = \"new\"\n");
+    assert_eq!(code(&exact.chat("prod")).0, 404);
+    for name in [" prod", "prod ", "%0A"] {
+        let refused = put(
+            &managed,
+            &name.replace(' ', "%20"),
+            &json!({"target": "old"}),
+        );
+        assert_eq!(
+            code(&refused),
+            (400, "invalid_alias".to_owned()),
+            "{name:?}"
+        );
+    }
+}
+
+#[test]
+fn feature_l4_an_alias_is_not_loaded_itself() {
+    let managed = two("[[aliases]]\nname = \"prod\"\ntarget = \"old\"\n");
+    for action in ["load", "unload"] {
+        let refused = managed.act("prod", action, "");
+        assert_eq!(code(&refused), (404, "unknown_model".to_owned()));
+        assert!(
+            refused.text().contains("alias of `old`"),
+            "{}",
+            refused.text()
+        );
+    }
 }

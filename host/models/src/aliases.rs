@@ -284,10 +284,32 @@ impl AliasTable {
             .ok_or_else(|| AliasError::Unknown(name.to_owned()))
     }
 
+    /// The alias of this name, or the only one whose name differs in case, if that is allowed.
+    pub fn spelled(&self, name: &str, any_case: bool) -> Option<String> {
+        let aliases = self.read();
+        if aliases.contains_key(name) {
+            return Some(name.to_owned());
+        }
+        if !any_case {
+            return None;
+        }
+        let lower = name.to_lowercase();
+        let mut alike = aliases.keys().filter(|known| known.to_lowercase() == lower);
+        let first = alike.next()?;
+        alike.next().is_none().then(|| first.clone())
+    }
+
     /// Model to which all requests of an alias go, but for its canary.
     pub fn target(&self, name: &str) -> Option<String> {
         let aliases = self.read();
         aliases.get(name).map(|entry| entry.alias.target.clone())
+    }
+
+    /// All aliases with the models to which their requests go, but for canaries, by name.
+    pub fn targets(&self) -> Vec<(String, String)> {
+        let aliases = self.read();
+        let target = |(name, entry): (&String, &Entry)| (name.clone(), entry.alias.target.clone());
+        aliases.iter().map(target).collect()
     }
 
     /// Whether the model of a request depends on who asks.
@@ -413,6 +435,10 @@ fn check(name: &str, alias: &Alias, is_model: &dyn Fn(&str) -> bool) -> Result<(
             name.len()
         );
         return bad("name", problem);
+    }
+    if name.trim() != name || name.chars().any(char::is_control) {
+        let problem = "it must not begin or end with a space, nor have control characters";
+        return bad("name", problem.to_owned());
     }
     if is_model(name) {
         return Err(AliasError::IsModel(name.to_owned()));

@@ -130,6 +130,16 @@ impl<T: HasName> Catalogue<T> {
         self.exact(name)
     }
 
+    /// The model that has this name, its public one or another, in other case if that is allowed.
+    pub fn spelled(&self, name: &str) -> Option<&Arc<T>> {
+        self.exact(name).or_else(|| self.regardless_of_case(name))
+    }
+
+    /// True if names that differ in case only mean the same.
+    pub fn ignores_case(&self) -> bool {
+        self.matching.case_insensitive
+    }
+
     /// All models.
     pub fn models(&self) -> &[Arc<T>] {
         &self.models

@@ -22,10 +22,17 @@ impl Generation {
     pub(crate) fn find(&self, name: &str, field: Option<&str>) -> Result<Meant, ServiceError> {
         let models = self.models();
         let behind = name.rsplit_once(ADAPTER_SEPARATOR);
-        let behind = behind.filter(|_| models.named(name).is_none());
-        let behind = behind.and_then(|(base, adapter)| Some((models.named(base)?, adapter)));
+        let behind = behind.filter(|_| models.spelled(name).is_none());
         // A model without adapters may be called by any name that matches.
-        let behind = behind.filter(|(entry, _)| entry.knows_adapters());
+        let behind = behind.and_then(|(base, adapter)| match models.spelled(base) {
+            Some(entry) => entry.knows_adapters().then_some((entry, adapter)),
+            // A name that finds the model by another rule may end in what is no adapter.
+            None => {
+                let entry = models.resolve(base).ok()?;
+                let known = entry.adapter_names().iter().any(|known| known == adapter);
+                known.then_some((entry, adapter))
+            }
+        });
         let (entry, adapter) = match behind {
             Some((entry, adapter)) => (entry, Some(adapter)),
             None => (models.resolve(name)?, None),

@@ -47,7 +47,8 @@ impl Service {
             ServiceError::ModelNotFound { model, .. } => {
                 let shown = self.permitted(call).await;
                 let names = shown.iter().map(|model| model.listing.name.clone());
-                let available = names.collect();
+                let aliases = self.permitted_aliases(call).await.into_iter();
+                let available = names.chain(aliases.map(|(alias, _)| alias)).collect();
                 ServiceError::ModelNotFound { model, available }
             }
             ServiceError::Adapter(AdapterError::Unknown { model, adapter, .. }) => {

@@ -28,18 +28,26 @@ pub(crate) async fn list(
         .authorize(&call, None)
         .await
         .map_err(problem_of)?;
+    let switched = state.service.permitted_aliases(&call).await;
     let mut models: Vec<Value> = state
         .service
         .permitted(&call)
         .await
         .iter()
         .flat_map(|model| {
-            let aliases = model.listing.aliases.iter();
+            // Requests for a name that is an alias, too, go where that stands.
+            let own = |alias: &&String| switched.iter().all(|(other, _)| other != *alias);
+            let aliases = model.listing.aliases.iter().filter(own);
             std::iter::once(&model.listing.name)
                 .chain(aliases)
                 .map(|id| model_body(id, model))
         })
         .collect();
+    models.extend(
+        switched
+            .iter()
+            .map(|(alias, model)| alias_body(alias, model)),
+    );
     let adapters = state.service.permitted_adapters(&call).await;
     models.extend(
         adapters
@@ -82,7 +90,10 @@ pub(crate) async fn retrieve(
     let adapter = adapters.iter().find(|known| Some(known.as_str()) == behind);
     let body = match adapter.filter(|_| alias.is_none() && id != listing.name) {
         Some(adapter) => adapter_body(&model, adapter),
-        None => model_body(alias.unwrap_or(&listing.name), &model),
+        None => match state.service.alias_named(&id) {
+            Some(switched) => alias_body(&switched, &model),
+            None => model_body(alias.unwrap_or(&listing.name), &model),
+        },
     };
     let mut response = json_response(StatusCode::OK, &body);
     append_headers(response.headers_mut(), &admission.allowance().headers);
@@ -112,6 +123,13 @@ fn adapter_body(served: &ServedModel, adapter: &str) -> Value {
     let mut body = model_body(&adapted_name(served, adapter), served);
     body["aliases"] = json!([]);
     body["parent"] = Value::from(served.listing.name.as_str());
+    body
+}
+
+/// An alias that can be switched, as a model of its own, with the one that it stands for.
+fn alias_body(alias: &str, served: &ServedModel) -> Value {
+    let mut body = model_body(alias, served);
+    body["root"] = Value::from(served.listing.name.as_str());
     body
 }
 

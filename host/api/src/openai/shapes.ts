@@ -200,6 +200,8 @@ type Model = {
   deprecation_date?: string;
   /** The model that an adapter belongs to. */
   parent?: string;
+  /** The model that an alias stands for, where it can be switched. */
+  root?: string;
 };
 
 type Models = { object: "list"; data: Model[] };
