@@ -22,6 +22,30 @@ fn feature_b14_requests_say_that_they_may_leave() {
     assert!(upstream.received().is_empty());
     body["allow_remote"] = json!(true);
     assert_eq!(content(&server.post(CHAT, &body).ok()), "Hello");
+    // Every dialect can give it.
+    let user = json!([{"role": "user", "content": "Hi"}]);
+    for (path, mut body) in [
+        ("/v1/responses", json!({"input": "Hi"})),
+        ("/v1/messages", json!({"messages": user, "max_tokens": 8})),
+        ("/api/chat", json!({"messages": user, "stream": false})),
+        ("/api/v1/llm/inference", json!({"prompt": "Hi"})),
+    ] {
+        body["model"] = json!("remote");
+        let refused = server.post(path, &body);
+        assert_eq!(refused.status(), 400, "{path}: {}", refused.text());
+        assert!(
+            refused.text().contains("`allow_remote`"),
+            "{path}: {}",
+            refused.text()
+        );
+        body["allow_remote"] = json!(true);
+        let answer = server.post(path, &body);
+        assert!(
+            answer.ok().to_string().contains("Hello"),
+            "{path}: {}",
+            answer.text()
+        );
+    }
     // Models that run here need none, and do not mind it.
     let mut here = chat("bystander", "Hi");
     server.post(CHAT, &here).ok();

@@ -53,6 +53,7 @@ struct Basics {
     output_config: Option<OutputConfig>,
     context_management: Option<ContextManagement>,
     chat_template: Option<String>,
+    allow_remote: Option<bool>,
 }
 
 /// Fields that only `POST /v1/messages` has.
@@ -276,6 +277,7 @@ fn prompt(mut reader: FieldReader, mut fields: RequestFields) -> Result<MessageC
     let (conversation, continued) = messages.translate(&mut reader)?;
     let asked = arguments.get("enable_thinking").and_then(Value::as_bool);
     fields.model = basics.model;
+    fields.allow_remote = basics.allow_remote.unwrap_or(false);
     fields.prompt = Prompt::Chat(ChatPrompt {
         conversation,
         arguments: TemplateArguments::new(arguments)

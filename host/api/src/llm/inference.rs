@@ -38,6 +38,7 @@ struct InferenceFields {
     top_k: Option<u32>,
     stop_sequences: Option<TextOrTexts>,
     stream: Option<bool>,
+    allow_remote: Option<bool>,
 }
 
 /// The fields of a body, for the contract.
@@ -87,6 +88,7 @@ fn parse(
     Ok(RequestFields {
         model: model.ok_or_else(|| missing(&FieldPath::from("model")))?,
         lora_adapter: fields.lora_adapter,
+        allow_remote: fields.allow_remote.unwrap_or(false),
         prompt: chat(vec![user])?,
         max_tokens: Some(fields.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
         max_tokens_fit: fields.max_tokens.is_none(),

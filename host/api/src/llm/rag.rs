@@ -59,6 +59,8 @@ struct RagFields {
     stream: Option<bool>,
     /// Model that scores what was found; an extension.
     rerank: Option<String>,
+    /// Consent to send the documents and the question to another server; an extension.
+    allow_remote: Option<bool>,
 }
 
 /// The fields of a body, for the contract.
@@ -113,6 +115,7 @@ pub(super) async fn rag(
     let asked = RequestFields {
         model,
         lora_adapter: fields.lora_adapter.clone(),
+        allow_remote: fields.allow_remote.unwrap_or(false),
         prompt: chat(messages(&fields.query, &used, joint))?,
         max_tokens: Some(fields.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
         max_tokens_fit: fields.max_tokens.is_none(),

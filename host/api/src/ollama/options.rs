@@ -21,6 +21,8 @@ pub(super) struct GenerateFields {
     top_logprobs: Option<u32>,
     truncate: Option<bool>,
     shift: Option<bool>,
+    /// Consent to send the conversation to another server; an extension.
+    allow_remote: Option<bool>,
 }
 
 /// All of Ollama's options. Those that are `Value`s are honoured in some values only, or in none.
@@ -89,6 +91,7 @@ impl GenerateFields {
             options.write(reader, request, context(&self.model))?;
         }
         request.model = self.model;
+        request.allow_remote = self.allow_remote.unwrap_or(false);
         request.stream = self.stream.unwrap_or(true);
         request.constraint = self.format.map(constraint).transpose()?.flatten();
         request.logprobs = match (self.logprobs.unwrap_or(false), self.top_logprobs) {

@@ -42,7 +42,6 @@ struct Basics {
     verbosity: Option<Verbosity>,
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
-    allow_remote: Option<bool>,
     documents: Option<Vec<Map<String, Value>>>,
 }
 
@@ -140,7 +139,6 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
         model: basics.model.clone(),
         max_tokens: max_tokens(&basics, &mut reader)?,
         stream: streaming.is_streamed(),
-        allow_remote: basics.allow_remote.unwrap_or(false),
         ..RequestFields::default()
     };
     let messages: ChatMessages = reader.read()?;

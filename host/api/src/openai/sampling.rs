@@ -24,6 +24,7 @@ pub(crate) struct SamplingFields {
     logit_bias: Option<NumberMembers>,
     fairness_key: Option<String>,
     lora_adapter: Option<String>,
+    allow_remote: Option<bool>,
     include_stop_str_in_output: Option<bool>,
     stop_token_ids: Option<Vec<TokenId>>,
     ignore_eos: Option<bool>,
@@ -55,6 +56,7 @@ impl SamplingFields {
         request.logit_bias = biases(self.logit_bias.unwrap_or_default(), reader)?;
         request.fairness_key = self.fairness_key;
         request.lora_adapter = self.lora_adapter;
+        request.allow_remote = self.allow_remote.unwrap_or(false);
         request.include_stop = self.include_stop_str_in_output.unwrap_or(false);
         let stops = self.stop_token_ids.unwrap_or_default();
         request.stop_tokens = stops.into_iter().map(|TokenId(id)| id).collect();

@@ -18,6 +18,7 @@ pub(super) struct ChatSettings {
     pub(super) max_tokens: Option<u32>,
     pub(super) seed: Option<i64>,
     pub(super) server_tools: Vec<String>,
+    pub(super) allow_remote: bool,
 }
 
 /// Author of a message.
@@ -157,6 +158,7 @@ impl ChatHistory {
             max_tokens,
             seed,
             server_tools,
+            allow_remote,
         } = &self.settings;
         let tools = (!server_tools.is_empty()).then_some(server_tools);
         for (name, value) in [
@@ -164,6 +166,7 @@ impl ChatHistory {
             ("max_tokens", json!(max_tokens)),
             ("seed", json!(seed)),
             ("server_tools", json!(tools)),
+            ("allow_remote", json!(allow_remote.then_some(true))),
         ] {
             if !value.is_null() {
                 body[name] = value;

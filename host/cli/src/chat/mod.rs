@@ -47,6 +47,9 @@ pub(crate) struct ChatArgs {
     /// A tool that the server runs itself; may be given several times
     #[arg(long, value_name = "NAME")]
     server_tool: Vec<String>,
+    /// Consent to send the conversation to another server, where the operator asks for it
+    #[arg(long)]
+    allow_remote: bool,
     /// Print the answer as JSON when it is complete: text, reasoning, tokens, calls of server tools
     #[arg(long)]
     json: bool,
@@ -64,6 +67,7 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<()> {
         max_tokens: args.max_tokens,
         seed: args.seed,
         server_tools: args.server_tool,
+        allow_remote: args.allow_remote,
     };
     let conversation = ChatHistory::new(model, args.system, settings);
     let (reads, writes) = (

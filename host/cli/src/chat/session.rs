@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
@@ -123,6 +124,13 @@ impl Session {
             Slash::Help => HELP.to_owned(),
             Slash::Model(None) => self.models()?,
             Slash::Model(Some(name)) => {
+                // A name that finds no model is told at once; what it finds is the server's to say.
+                self.caller
+                    .json(&format!(
+                        "/v1/models/{}",
+                        utf8_percent_encode(&name, NON_ALPHANUMERIC)
+                    ))
+                    .with_context(|| format!("`{name}` is not taken"))?;
                 self.conversation.model.clone_from(&name);
                 format!("{name} answers from now on.\n")
             }
