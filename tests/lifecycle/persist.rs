@@ -50,6 +50,19 @@ fn feature_c12_changes_outlive_the_server_only_if_they_are_to() {
         (unload.status(), unload.header("x-persisted")),
         (200, Some("written"))
     );
+    // The other way to name the model keeps the change, too.
+    let named = |query: &str| {
+        let path = format!("/v1/models/unload{query}");
+        managed.ask(Request::post(&path, &json!({"model": "two"})))
+    };
+    assert_eq!(
+        code(&named("?persist=yes")),
+        (400, "invalid_query".to_owned())
+    );
+    assert_eq!(
+        named("?persist=true").header("x-persisted"),
+        Some("unchanged")
+    );
     drop(managed);
 
     let managed = Managed::start(&config(folder.path()));

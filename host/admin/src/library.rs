@@ -129,7 +129,14 @@ pub async fn remove_unloaded(
     name: &str,
 ) -> Result<LibraryEntry, Removal> {
     let name = name.to_owned();
-    if let Some(status) = models.status(&name) {
+    let status = models.status(&name);
+    if library.entry(&name).is_none() {
+        return Err(match status {
+            Some(_) => Removal::Library(LibraryError::NotInLibrary(name)),
+            None => Removal::Lifecycle(LifecycleError::Unknown(name)),
+        });
+    }
+    if let Some(status) = status {
         let refused = |error| Err(Removal::Lifecycle(error));
         match status.state {
             ModelState::Unloaded | ModelState::Failed => {}
@@ -137,8 +144,6 @@ pub async fn remove_unloaded(
             ModelState::Loading => return refused(LifecycleError::Loading(name)),
             ModelState::Unloading => return refused(LifecycleError::Unloading(name)),
         }
-    } else if library.entry(&name).is_none() {
-        return Err(Removal::Lifecycle(LifecycleError::Unknown(name)));
     }
     library.remove(&name).await.map_err(Removal::Library)
 }

@@ -55,9 +55,12 @@ pub(crate) async fn unload(
     State(admin): State<Arc<Admin>>,
     name: ModelName,
     RawQuery(query): RawQuery,
+    body: Body,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
     let keep = is_wanted(query.as_deref())?;
+    // An unload has no settings: what a body says would be left out of account.
+    read::<NoFields>(body).await?;
     let response = unloaded(&admin, &name).await?;
     kept(&admin, keep, PersistRequest::Enabled(name, false), response).await
 }
@@ -93,31 +96,40 @@ fn lines_of(query: &str) -> Result<usize, Problem> {
     })
 }
 
+/// A body that says nothing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoFields {}
+
 /// A model by its name in the body, with settings for its load.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NamedModel {
     model: String,
-    #[serde(default)]
-    overrides: LoadOverrides,
+    overrides: Option<LoadOverrides>,
 }
 
 /// Load the model that the body names.
 pub(crate) async fn load_named(
     State(admin): State<Arc<Admin>>,
+    RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Problem> {
+    let keep = is_wanted(query.as_deref())?;
     let NamedModel { model, overrides } = named(body).await?;
-    loaded(&admin, &model, overrides).await
+    let response = loaded(&admin, &model, overrides.unwrap_or_default()).await?;
+    kept(&admin, keep, PersistRequest::Enabled(model, true), response).await
 }
 
 /// Unload the model that the body names.
 pub(crate) async fn unload_named(
     State(admin): State<Arc<Admin>>,
+    RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Problem> {
+    let keep = is_wanted(query.as_deref())?;
     let NamedModel { model, overrides } = named(body).await?;
-    if !overrides.is_empty() {
+    if !overrides.unwrap_or_default().is_empty() {
         let message = "`overrides` are settings of a load; leave them out";
         return Err(refusal(
             StatusCode::BAD_REQUEST,
@@ -125,7 +137,14 @@ pub(crate) async fn unload_named(
             message,
         ));
     }
-    unloaded(&admin, &model).await
+    let response = unloaded(&admin, &model).await?;
+    kept(
+        &admin,
+        keep,
+        PersistRequest::Enabled(model, false),
+        response,
+    )
+    .await
 }
 
 async fn named(body: Body) -> Result<NamedModel, Problem> {
@@ -137,17 +156,38 @@ async fn named(body: Body) -> Result<NamedModel, Problem> {
 }
 
 async fn loaded(admin: &Admin, name: &str, overrides: LoadOverrides) -> Result<Response, Problem> {
-    admin.models.load(name, overrides).await.map_err(problem)?;
+    let load = admin.models.load(name, overrides).await;
+    load.map_err(|error| refused(admin, error))?;
     shown(admin, name)
 }
 
 async fn unloaded(admin: &Admin, name: &str) -> Result<Response, Problem> {
-    admin.models.unload(name).await.map_err(problem)?;
+    let unload = admin.models.unload(name).await;
+    unload.map_err(|error| refused(admin, error))?;
     shown(admin, name)
 }
 
+/// A refusal; of an alias, whose model is meant.
+fn refused(admin: &Admin, error: LifecycleError) -> Problem {
+    let target = match &error {
+        LifecycleError::Unknown(name) => admin.aliases.target(name),
+        _ => None,
+    };
+    let text = target.map(|target| {
+        format!("{error}: it is an alias of `{target}`, which has to be named itself")
+    });
+    let problem = problem(error);
+    match text {
+        Some(text) => Problem {
+            message: text.into(),
+            ..problem
+        },
+        None => problem,
+    }
+}
+
 fn shown(admin: &Admin, name: &str) -> Result<Response, Problem> {
-    let unknown = || problem(LifecycleError::Unknown(name.to_owned()));
+    let unknown = || refused(admin, LifecycleError::Unknown(name.to_owned()));
     let status = admin.models.status(name).ok_or_else(unknown)?;
     Ok(json_response(StatusCode::OK, &row(&status)))
 }
@@ -169,6 +209,11 @@ pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<Option<T>, P
     };
     if bytes.is_empty() {
         return Ok(None);
+    }
+    // Structs are read from lists, too, in the order of their fields, which nobody means.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        let message = "the body is wrong: it must be an object, not a list";
+        return bad(StatusCode::UNPROCESSABLE_ENTITY, message.to_owned());
     }
     match serde_json::from_slice(&bytes) {
         Ok(value) => Ok(Some(value)),

@@ -3,10 +3,13 @@
 import { announce, byId, eachFrame, el, notify, pretty } from "./dom.js";
 import { get, part, post } from "./api.js";
 import { changed, keepBox, offerToKeep } from "./persist.js";
-import { action, actions, badge, bytes, confirmed, duration, form, number, show, Table, whole } from "./parts.js";
+import { action, actions, badge, bytes, confirmed, duration, form, names, number, show, Table, whole } from "./parts.js";
 import { Pulls } from "./pulls.js";
 
 const KINDS = { loaded: "good", failed: "bad" };
+
+/** Time after which a load that was not refused has begun. */
+const LOAD_BEGUN_MS = 1000;
 
 const column = (name) => (row) => row[name];
 
@@ -15,8 +18,25 @@ function loadFields(constraints) {
   return Object.entries(constraints ?? {}).map(([name, rule]) => {
     const label = name.replaceAll("_", " ");
     const hint = [rule.minimum !== undefined && `from ${rule.minimum}`, rule.maximum !== undefined && `to ${rule.maximum}`, rule.null_means && `default: ${rule.null_means}`].filter(Boolean).join(", ");
+    if (rule.kind === "boolean") return { name, label, hint, options: [["", "as configured"], ["true", "yes"], ["false", "no"]] };
+    if (rule.kind === "adapters") return { name, label, hint: "Names with commas, each with a scale behind a colon if it is not that of the configuration: legal, terse:0.5" };
     if (rule.kind !== "choice") return { name, label, hint };
     return { name, label, hint, options: [["", "as configured"], ...rule.allowed_values.map((value) => [String(value), String(value)])] };
+  });
+}
+
+/** A setting of a load as the server takes it; `undefined` if the field is empty. */
+function settingOf(kind, values, name) {
+  const text = values[name];
+  if (kind === "integer") return whole(values, name);
+  if (!text) return undefined;
+  if (kind === "boolean") return text === "true";
+  if (kind !== "adapters") return text;
+  return names(text).map((adapter) => {
+    const [lora, scale] = adapter.split(":");
+    if (scale === undefined) return { name: lora };
+    if (!Number.isFinite(Number.parseFloat(scale))) throw new Error(`${adapter}: the scale must be a number`);
+    return { name: lora, scale: Number(scale) };
   });
 }
 
@@ -149,15 +169,19 @@ export class Models {
   #load(name) {
     const { load_constraints: constraints } = this.#rows.get(name);
     const fields = loadFields(constraints);
-    form(`Load ${name}`, fields, "Load", (values) => {
+    form(`Load ${name}`, fields, "Load", async (values) => {
       const settings = {};
       for (const field of fields) {
-        const value = constraints[field.name].kind === "integer" ? whole(values, field.name) : values[field.name] || undefined;
+        const value = settingOf(constraints[field.name].kind, values, field.name);
         if (value !== undefined) settings[field.name] = value;
       }
-      // A load takes as long as it takes: its progress is in the list, and so is its failure.
-      const loaded = changed("POST", `v1/admin/models/${part(name)}/load`, settings);
-      loaded.then(() => announce(`${name} is loaded.`)).catch((error) => notify(error.message, "error"));
+      let closed = false;
+      const load = changed("POST", `v1/admin/models/${part(name)}/load`, settings).then(() => announce(`${name} is loaded.`));
+      load.catch((error) => closed && notify(error.message, "error"));
+      // What is refused is refused soon, and the form stays with it. A load that has begun takes as long as it takes: its
+      // progress is in the list, and so is its failure.
+      await Promise.race([load, new Promise((resolve) => setTimeout(resolve, LOAD_BEGUN_MS))]);
+      closed = true;
     });
   }
 

@@ -64,6 +64,17 @@ test("models are filtered, loaded with settings, and unloaded", async () => {
   await page.fill("#field-replicas", "two");
   await page.locator("#dialog button[type=submit]").click();
   await page.locator("#dialog .fault", { hasText: "whole number" }).waitFor();
+  await page.fill("#field-replicas", "100000");
+  await page.locator("#dialog button[type=submit]").click();
+  await page.locator("#dialog .fault", { hasText: "replicas" }).waitFor();
+  await page.fill("#field-replicas", "");
+  await page.selectOption("#field-pinned", "true");
+  await page.locator("#dialog button[type=submit]").click();
+  await button(page, "Details of other").waitFor();
+  await row(page, "models", "other").getByText("loaded", { exact: true }).waitFor();
+  await row(page, "models", "other").getByText("pinned").waitFor();
+  await button(page, "Unload other").click();
+  await button(page, "Load other").click();
   await page.keyboard.press("Escape");
   await page.fill("#models-filter", "");
   await button(page, "Rescan folders").click();
