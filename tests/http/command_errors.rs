@@ -1,6 +1,7 @@
 //! Mistakes that a new user makes: what each error says to do.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::commands::mortise;
 use crate::support::{Server, binary};
@@ -257,4 +258,45 @@ fn a_gpu_that_is_not_there_is_said_with_what_is() {
         &["serve", "--port", "0", "--device", "cuda:7"],
         &["`mortise devices`", "--device cpu"],
     );
+}
+
+#[test]
+fn an_address_without_a_scheme_is_said_with_what_it_should_be() {
+    for command in [
+        &["chat", "hi", "--url", "127.0.0.1:8080"][..],
+        &["top", "--once", "--url", "localhost:8080"],
+        &["health", "--url", "127.0.0.1:8080"],
+        &[
+            "models",
+            "list",
+            "--admin-url",
+            "127.0.0.1:9100",
+            "--admin-key-env",
+            "KEY",
+        ],
+        &["config", "check", "--against", "127.0.0.1:9100"],
+        &["bench", "--serve", "127.0.0.1:8080"],
+    ] {
+        let output = mortise(command, "");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {errors}");
+        assert!(
+            errors.contains("did you mean `http://"),
+            "{command:?}: {errors}"
+        );
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let mut command = Command::new(binary());
+    command.args(["config", "print-default"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = command.stdout(writer).stderr(Stdio::piped()).spawn();
+    let output = output
+        .and_then(std::process::Child::wait_with_output)
+        .expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*errors), (Some(0), ""));
 }

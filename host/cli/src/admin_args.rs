@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::admin_tls::AdminTls;
+use crate::caller::server_url;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelsCommand {
@@ -158,7 +159,7 @@ pub(crate) enum LorasCommand {
 #[derive(Debug, Args)]
 pub(crate) struct Against {
     /// Also say what a reload would change on the server with this admin side, as http://127.0.0.1:9000
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = server_url)]
     pub(crate) against: Option<String>,
     /// With --against: the environment variable that holds its key [default: the key of the files]
     #[arg(long, value_name = "VARIABLE", requires = "against")]
@@ -177,7 +178,7 @@ pub(crate) struct AdminServer {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
     /// The address of the admin side instead, as http://127.0.0.1:9000
-    #[arg(long, value_name = "URL", requires = "admin_key_env")]
+    #[arg(long, value_name = "URL", value_parser = server_url, requires = "admin_key_env")]
     pub(crate) admin_url: Option<String>,
     /// With --admin-url: the environment variable that holds the key
     #[arg(long, value_name = "VARIABLE", requires = "admin_url")]

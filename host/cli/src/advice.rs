@@ -60,6 +60,15 @@ pub(crate) fn is_usage(error: &anyhow::Error) -> bool {
     }
 }
 
+/// Whether the reader of standard output went away. A connection that broke is another matter.
+pub(crate) fn is_closed_output(error: &anyhow::Error) -> bool {
+    let broken = |cause: &(dyn std::error::Error + 'static)| {
+        let io = cause.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(broken) && !error.chain().any(|cause| cause.is::<ureq::Error>())
+}
+
 /// The error on one line: what caused it, and what to do.
 pub(crate) fn told(error: &anyhow::Error) -> String {
     match general(error) {

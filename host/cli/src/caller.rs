@@ -16,11 +16,22 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that says nothing for so long has failed; streams say something four times as often.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// Read the address of a server from the command line.
+pub(crate) fn server_url(text: &str) -> Result<String, String> {
+    match text.split_once("://") {
+        Some(("http" | "https", rest)) if !rest.is_empty() => Ok(text.to_owned()),
+        Some(_) => Err("it must begin with `http://` or `https://`".to_owned()),
+        None => Err(format!(
+            "it must begin with `http://` or `https://`; did you mean `http://{text}`?"
+        )),
+    }
+}
+
 /// The server, and who asks.
 #[derive(Debug, Args)]
 pub(crate) struct ServerTarget {
     /// The address of the server
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(long, value_name = "URL", value_parser = server_url, default_value = "http://127.0.0.1:8080")]
     url: String,
     /// The environment variable that holds the API key
     #[arg(long, value_name = "VARIABLE")]

@@ -15,6 +15,7 @@ use serde::de::value::{Error as WordError, StringDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 use crate::admin_args::{Against, LorasCommand, ModelsCommand};
+use crate::caller::server_url;
 use crate::chat::ChatArgs;
 use crate::commands::health::HealthArgs;
 use crate::key_args::KeysCommand;
@@ -437,7 +438,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Measure the server at this address over HTTP instead of the engine in this process
-    #[arg(long, value_name = "URL", conflicts_with_all = ["model", "threads", "device"])]
+    #[arg(long, value_name = "URL", value_parser = server_url, conflicts_with_all = ["model", "threads", "device"])]
     pub(crate) serve: Option<String>,
     /// With --serve: the model's name
     #[arg(

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::admin_tls::AdminTls;
+use crate::caller::server_url;
 
 /// Actions on issued keys.
 #[derive(Debug, Subcommand)]
@@ -84,6 +85,7 @@ pub(crate) struct KeyTarget {
     #[arg(
         long,
         value_name = "URL",
+        value_parser = server_url,
         requires = "admin_key_env",
         conflicts_with = "store"
     )]

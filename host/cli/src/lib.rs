@@ -74,6 +74,8 @@ pub fn main() -> ExitCode {
     };
     match ended {
         Ok(code) => code,
+        // Who reads the output has seen enough, as `head` has.
+        Err(error) if advice::is_closed_output(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // One line: the error and what caused it.
             mortise_telemetry::print_last(format!("mortise: {}", advice::told(&error)));

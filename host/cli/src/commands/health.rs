@@ -13,6 +13,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 
 use crate::admin_tls::trusting;
 use crate::advice::Advise as _;
+use crate::caller::server_url;
 use crate::local_socket::LocalSockets;
 
 /// Longest report that is read, in bytes.
@@ -22,7 +23,7 @@ const REPORT_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Args)]
 pub(crate) struct HealthArgs {
     /// The address of the server
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(long, value_name = "URL", value_parser = server_url, default_value = "http://127.0.0.1:8080")]
     url: String,
     /// With TLS: certificates (PEM) of the authorities that are believed, if it is not the public ones
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]

@@ -79,7 +79,7 @@ fn table(adapters: &Value) -> String {
             name(row),
             text(&row["status"]),
             rank.map_or("-".to_owned(), |rank| rank.to_string()),
-            row["usage_count"],
+            row["usage_count"].to_string(),
             row["last_error"].as_str().unwrap_or_default(),
         );
         line.truncate(line.trim_end().len());

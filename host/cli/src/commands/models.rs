@@ -257,8 +257,8 @@ fn table(models: &Value) -> String {
             "{:wide$}  {:9}  {:>8}  {:>8}  {:>8}  {}",
             text(&row["name"]),
             text(&row["runtime_state"]),
-            row["inflight_requests"],
-            row["vram_estimate_mib"],
+            row["inflight_requests"].to_string(),
+            row["vram_estimate_mib"].to_string(),
             row["idle_seconds"]
                 .as_u64()
                 .map_or("-".to_owned(), |idle| idle.to_string()),
