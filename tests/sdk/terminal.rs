@@ -251,6 +251,58 @@ fn long_work_shows_how_far_it_is_in_a_terminal() {
     ));
 }
 
+/// Run in a terminal, and through pipes, where nothing but the result may be said.
+#[test]
+fn measurements_of_plugins_show_how_far_they_are_in_a_terminal() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let home = tempfile::tempdir().expect("make a folder");
+    let cases = home.path().join("cases");
+    std::fs::create_dir(&cases).expect("make a folder");
+    for name in ["seventeen", "never"] {
+        let case = json!({"input": {"name": "calculate", "arguments": {"expression": "1 + 16"}}, "expect": {"result": "17"}});
+        std::fs::write(cases.join(format!("{name}.json")), case.to_string()).expect("write");
+    }
+    let plugin = crate::support::example::built("calculator");
+    let (plugin, cases) = (plugin.display().to_string(), cases.display().to_string());
+    for command in ["bench", "profile"] {
+        let arguments = [
+            "plugin", command, &plugin, "--cases", &cases, "--rounds", "400",
+        ];
+        // 400 rounds of each of 2 cases.
+        let steps = [see("/800"), see("seventeen"), see("\"file\"")];
+        let text = shown(&typed(
+            &steps,
+            &arguments,
+            home.path(),
+            &[("NO_COLOR", "1")],
+        ));
+        assert!(!colours(&text), "{text:?}");
+        let (_, result) = text
+            .rsplit_once("\u{1b}[2K")
+            .expect("the bar is wiped away");
+        assert!(!result.contains("/800"), "{result:?}");
+        let piped = Command::new(binary()).args(arguments).output();
+        let piped = piped.expect("start mortise");
+        assert!(
+            piped.status.success() && piped.stderr.is_empty(),
+            "{piped:?}"
+        );
+        let result: Value = serde_json::from_slice(&piped.stdout).expect("JSON");
+        assert_eq!(result["file"], plugin.as_str());
+    }
+}
+
+/// Whether a text asks for colours or weights: `ESC [ … m`.
+fn colours(text: &str) -> bool {
+    let mut commands = text.split("\u{1b}[").skip(1);
+    commands.any(|rest| {
+        rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';')
+            .starts_with('m')
+    })
+}
+
 #[test]
 fn feature_z12_a_table_fits_a_small_terminal() {
     if !have(&["python3"]) {

@@ -9,28 +9,19 @@ use serde_json::{Value, json};
 use crate::args::PluginBenchArgs;
 use crate::cases::read_cases;
 use crate::plugin::LoadPlugin as _;
+use crate::rounds::Rounds;
 use mortise_harness::PluginUnderTest;
 
 /// `mortise plugin bench`: run every case many times. The times are those of the calls alone, border
 /// crossings included, as the server's metrics have them.
-pub(crate) fn bench(args: &PluginBenchArgs) -> anyhow::Result<Value> {
+pub(crate) fn bench(args: &PluginBenchArgs, rounds: &Rounds<'_>) -> anyhow::Result<Value> {
     let plugin = &args.test.plugin;
     let begun = Instant::now();
     let subject = PluginUnderTest::timed(plugin)?.granted(&args.test.grants)?;
     let loaded = begun.elapsed();
     let common = crate::settings_of(plugin)?;
     let cases = read_cases(&subject, args.test.cases.as_deref())?;
-    let mut failed = 0u64;
-    for (name, case) in &cases {
-        let kind = case.kind(&subject)?;
-        let Ok(bench) = case.harness(&subject, &common) else {
-            continue;
-        };
-        for _ in 0..args.rounds {
-            failed += u64::from(bench.ask(kind, case.input.clone()).is_err());
-        }
-        tracing::debug!(case = name, "measured");
-    }
+    let failed = rounds.run(&cases, args.rounds, &subject, &common)?;
     let name = plugin.file.file_stem().unwrap_or_default();
     let name = name.to_string_lossy();
     let all = subject.host.stats();

@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::steps::ShowSteps;
 
 /// Target of the lines of plugins.
 const TARGET: &str = "mortise::plugin";
@@ -26,6 +28,26 @@ struct Shown {
     places: HashMap<String, usize>,
     /// Lines beyond [`MAX_LINES`].
     dropped: u64,
+    /// Display that lines are printed beside.
+    beside: Option<Arc<dyn ShowSteps>>,
+}
+
+impl Shown {
+    fn print(&self, line: &str) {
+        match &self.beside {
+            Some(steps) => steps.print_line(line),
+            None => eprintln!("{line}"),
+        }
+    }
+}
+
+/// Prints lines beside a display until it is dropped.
+pub(crate) struct Beside<'a>(&'a GuestLog);
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.0.lock().beside = None;
+    }
 }
 
 impl GuestLog {
@@ -37,9 +59,19 @@ impl GuestLog {
         log
     }
 
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Print lines beside a display for as long as the result is kept.
+    pub(crate) fn beside(&self, steps: &Arc<dyn ShowSteps>) -> Beside<'_> {
+        self.lock().beside = Some(Arc::clone(steps));
+        Beside(self)
+    }
+
     /// Say how often lines came that were shown once.
     pub(crate) fn finish(&self) {
-        let shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.lock();
         for (line, count) in &shown.lines {
             if *count > 1 {
                 eprintln!("{line} (said {count} times)");
@@ -51,7 +83,7 @@ impl GuestLog {
     }
 
     fn take(&self, line: String) {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.lock();
         if let Some(place) = shown.places.get(&line).copied() {
             if let Some((_, count)) = shown.lines.get_mut(place) {
                 *count += 1;
@@ -62,7 +94,7 @@ impl GuestLog {
             shown.dropped += 1;
             return;
         }
-        eprintln!("{line}");
+        shown.print(&line);
         let place = shown.lines.len();
         shown.places.insert(line.clone(), place);
         shown.lines.push((line, 1));
@@ -73,7 +105,7 @@ impl GuestLog {
         // As the host escapes the ends of lines.
         for line in printed.split("\\n") {
             let known = {
-                let shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let shown = self.lock();
                 let ends = |(shown, _): &(String, u64)| shown.ends_with(line);
                 shown.lines.iter().any(ends)
             };

@@ -17,8 +17,10 @@ mod profile;
 mod project;
 mod registries;
 mod registry_args;
+mod rounds;
 mod sign;
 mod sources;
+mod steps;
 
 mod templates;
 
@@ -33,26 +35,37 @@ pub use crate::args::AuthorCommand;
 use crate::args::{PluginFileArgs, PluginRunArgs};
 use crate::guest_log::GuestLog;
 use crate::plugin::LoadPlugin as _;
+use crate::rounds::Rounds;
 pub use crate::sources::install_sources;
+pub use crate::steps::{OpenSteps, ShowSteps};
 
-/// Run one of the commands; `credentials` are files in the form of Docker's `config.json`.
+/// Run one of the commands; `credentials` are files in the form of Docker's `config.json`, and `steps` shows how far long
+/// ones are.
 ///
 /// # Errors
 /// Errors of the plugin, its cases or the arguments.
-pub fn run(command: AuthorCommand, credentials: &[PathBuf]) -> anyhow::Result<()> {
+pub fn run(
+    command: AuthorCommand,
+    credentials: &[PathBuf],
+    steps: OpenSteps,
+) -> anyhow::Result<()> {
     let log = GuestLog::start();
-    let ran = perform(command, credentials);
+    let ran = perform(command, credentials, &Rounds::new(steps, &log));
     log.finish();
     ran
 }
 
-fn perform(command: AuthorCommand, credentials: &[PathBuf]) -> anyhow::Result<()> {
+fn perform(
+    command: AuthorCommand,
+    credentials: &[PathBuf],
+    rounds: &Rounds<'_>,
+) -> anyhow::Result<()> {
     match command {
         AuthorCommand::Verify(args) => print_json(&verify(&args)?),
         AuthorCommand::Run(args) => print_json(&ask(&args)?),
         AuthorCommand::Test(args) => cases::test(&args),
-        AuthorCommand::Bench(args) => print_json(&bench::bench(&args)?),
-        AuthorCommand::Profile(args) => print_json(&profile::profile(&args)?),
+        AuthorCommand::Bench(args) => print_json(&bench::bench(&args, rounds)?),
+        AuthorCommand::Profile(args) => print_json(&profile::profile(&args, rounds)?),
         AuthorCommand::New(args) => project::make(&args),
         AuthorCommand::Pack(args) => print_json(&pack::pack(&args)?),
         AuthorCommand::Compose(args) => print_json(&compose::compose(&args)?),

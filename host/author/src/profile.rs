@@ -9,30 +9,23 @@ use serde_json::{Value, json};
 use crate::args::PluginProfileArgs;
 use crate::cases::read_cases;
 use crate::plugin::LoadPlugin as _;
+use crate::rounds::Rounds;
 use mortise_harness::PluginUnderTest;
 
 /// Functions that are told.
 const SHOWN: usize = 30;
 
 /// `mortise plugin profile`: run every case many times and note, each millisecond, where the plugin is.
-pub(crate) fn profile(args: &PluginProfileArgs) -> anyhow::Result<Value> {
+pub(crate) fn profile(args: &PluginProfileArgs, rounds: &Rounds<'_>) -> anyhow::Result<Value> {
     let plugin = &args.bench.test.plugin;
     let subject = PluginUnderTest::profiled(plugin)?.granted(&args.bench.test.grants)?;
     let Some(profile) = subject.host.profile().map(Arc::clone) else {
         bail!("the host does not profile");
     };
     let common = crate::settings_of(plugin)?;
-    for (_, case) in &read_cases(&subject, args.bench.test.cases.as_deref())? {
-        let kind = case.kind(&subject)?;
-        // A case about settings that are refused has nothing to measure.
-        let Ok(bench) = case.harness(&subject, &common) else {
-            continue;
-        };
-        for _ in 0..args.bench.rounds {
-            // What fails took its time as well.
-            let _ = bench.ask(kind, case.input.clone());
-        }
-    }
+    let cases = read_cases(&subject, args.bench.test.cases.as_deref())?;
+    // What fails took its time as well.
+    rounds.run(&cases, args.bench.rounds, &subject, &common)?;
     if let Some(path) = &args.folded {
         std::fs::write(path, folded(&profile))
             .with_context(|| format!("cannot write `{}`", path.display()))?;

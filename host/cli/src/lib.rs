@@ -153,7 +153,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Plugin(PluginCommand::List(args)) => print_json(&plugins::list(args)?),
         Command::Plugin(PluginCommand::Inspect { file }) => print_json(&inspect::plugin(&file)?),
         Command::Plugin(PluginCommand::Author(command)) => {
-            mortise_author::run(*command, &mortise_config::registry_credentials())
+            let credentials = mortise_config::registry_credentials();
+            mortise_author::run(*command, &credentials, progress::show_steps)
         }
     }
 }

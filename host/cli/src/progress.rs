@@ -1,8 +1,10 @@
 //! Progress of long work: a bar on standard error where a person watches, nothing elsewhere.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use mortise_author::ShowSteps;
 
 /// Time between two pictures of a spinner.
 const TICK: Duration = Duration::from_millis(120);
@@ -66,6 +68,27 @@ impl Progress {
             set_style(&self.bar, UNKNOWN);
             self.bar.set_message(text.to_owned());
         }
+    }
+}
+
+/// A bar for a command of another room.
+pub(crate) fn show_steps(count: u64) -> Arc<dyn ShowSteps> {
+    Arc::new(Progress::steps(
+        usize::try_from(count).unwrap_or(usize::MAX),
+    ))
+}
+
+impl ShowSteps for Progress {
+    fn begin(&self, part: &str) {
+        Self::begin(self, part);
+    }
+
+    fn advance(&self, steps: u64) {
+        self.bar.inc(steps);
+    }
+
+    fn print_line(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
     }
 }
 
