@@ -298,6 +298,7 @@ fn long() -> Server {
         )
     };
     let markdown = "- **one** `two` [three](https://example.com/) four\\n- five\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n";
+    let code = "let a = b * c;\\n".repeat(750);
     let models = [
         fast(
             "text",
@@ -307,6 +308,16 @@ fn long() -> Server {
             "markdown",
             &format!("default = \"{markdown}\"\nrepeat = 112"),
         ),
+        // One block without an end.
+        fast(
+            "paragraph",
+            "default = \"And so on, and so on. \"\nrepeat = 500",
+        ),
+        fast(
+            "spans",
+            "default = \"And **so** on, `and` [so](https://example.com/) on_and_on, 2 * 3. \"\nrepeat = 180",
+        ),
+        fast("code", &format!("default = \"```rust\\n{code}\"")),
     ];
     Server::configured(&models.concat())
 }
