@@ -38,7 +38,14 @@ fn the_code_on_the_pages_is_that_of_the_projects() {
                 templates.join(kind).join("lib.rs")
             }
         };
-        let source = std::fs::read_to_string(source).expect("the template");
+        let mut source = std::fs::read_to_string(source).expect("the template");
+        // What the template leaves out is that of the documentation of the SDK, which is compiled.
+        if kind == "policy" {
+            let sdk = std::fs::read_to_string(root().join("wit/sdk/src/policy.rs"));
+            let sdk = sdk.expect("the SDK");
+            let docs = sdk.lines().filter_map(|line| line.strip_prefix("    /// "));
+            source.push_str(&docs.collect::<Vec<_>>().join("\n"));
+        }
         let blocks: Vec<&str> = page.split("```rust\n").skip(1).collect();
         assert!(!blocks.is_empty(), "{kind}.md shows no code");
         for block in blocks {
@@ -178,6 +185,23 @@ const MARKS: &str = "mortise plugin new c-marks --kind output-parser --lang c\n\
     make -C c-marks test GLUE='wit/output_parser_plugin.c wit/reasoning/reasoning_marks.c'\n\
     mortise plugin inspect c-marks/c-marks.wasm\n";
 
+/// A policy in C that tells limits of callers, as `policy.md` says.
+const QUOTAS: &str = "mortise plugin new c-quotas --kind policy --lang c\n\
+    cat >> c-quotas/plugin.c <<'END'\n\
+    #include \"quotas/limits_of_callers.h\"\n\
+    bool exports_mortise_plugin_quotas_describe(\n\
+        exports_mortise_plugin_quotas_caller_t *caller,\n\
+        exports_mortise_plugin_quotas_option_list_quota_t *ret,\n\
+        limits_of_callers_string_t *err) {\n\
+    exports_mortise_plugin_quotas_caller_free(caller);\n\
+    (void)err;\n\
+    ret->is_some = false;\n\
+    return true;\n\
+    }\n\
+    END\n\
+    make -C c-quotas test GLUE='wit/policy_plugin.c wit/quotas/limits_of_callers.c'\n\
+    mortise plugin inspect c-quotas/c-quotas.wasm\n";
+
 #[test]
 fn projects_in_c_python_and_javascript_pass_their_cases() {
     if !have(&["python3", "make", "node", "npm"]) {
@@ -194,10 +218,12 @@ fn projects_in_c_python_and_javascript_pass_their_cases() {
     .map(|kind| {
         format!("mortise plugin new c-{kind} --kind {kind} --lang c\nmake -C c-{kind} test\n")
     });
-    let script = others.concat() + MARKS + &commands("languages.md");
+    let script = others.concat() + MARKS + QUOTAS + &commands("languages.md");
     let folder = tempfile::tempdir().expect("make a folder");
     let printed = run(folder.path(), &script);
-    assert_eq!(printed.matches("cases passed").count(), 11, "{printed}");
-    let exported = "\"mortise:plugin/reasoning@0.3.0\"";
-    assert_eq!(printed.matches(exported).count(), 1, "{printed}");
+    assert_eq!(printed.matches("cases passed").count(), 12, "{printed}");
+    for interface in ["reasoning", "quotas"] {
+        let exported = format!("\"mortise:plugin/{interface}@0.3.0\"");
+        assert_eq!(printed.matches(&exported).count(), 1, "{printed}");
+    }
 }

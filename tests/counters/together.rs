@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_plugin::{Rate, RateCounters, Verdict, Withdrawal};
+use mortise_plugin::{Level, Rate, RateCounters, Verdict, Withdrawal};
 use mortise_test_support::valkey::Valkey as Server;
 use mortise_valkey::{LedgerCounters, Valkey, WhenLost};
 use tokio::task::JoinSet;
@@ -129,4 +129,64 @@ async fn feature_z8_a_lost_server_leaves_batches_to_each_host_or_refuses() {
         "places are full, so nothing flows"
     );
     assert_eq!(take(&by_local, "a", 0, CENTURY).await.remaining, 400);
+}
+
+/// Buckets of a century each, with what they hold.
+fn asked(buckets: &[(&str, u64)]) -> Vec<(String, Rate)> {
+    let rate = |capacity| Rate {
+        capacity,
+        ..CENTURY
+    };
+    let buckets = buckets.iter();
+    buckets
+        .map(|(bucket, capacity)| ((*bucket).to_owned(), rate(*capacity)))
+        .collect()
+}
+
+#[tokio::test]
+async fn feature_z3_all_hosts_tell_what_is_used_on_any_and_nothing_is_taken() {
+    let server = Server::start();
+    for (name, hosts) in homes(server.as_ref()).await {
+        let (first, last) = (&hosts[0], hosts.last().expect("a host"));
+        let buckets = asked(&[("a", 1_000), ("~p", 2), ("new", 5)]);
+        take_all(first, &[of("a", 400, 1_000), of("~p", 1, 2)]).await;
+        for _ in 0..3 {
+            let levels = last.levels(&buckets).await.expect("counters");
+            assert_eq!((levels[0].used, levels[0].remaining), (400, 600), "{name}");
+            // A century is full again in two fifths of one.
+            let wait = levels[0].full_in_ms.expect("an end");
+            let part = CENTURY.time_for(400) / 1_000_000;
+            let wait = u128::from(wait);
+            assert!(
+                (part - 60_000..=part + 1_000).contains(&wait),
+                "{name}: {wait}"
+            );
+            assert_eq!(levels[1], Level::of_places(1, 2), "{name}");
+            let full = Level {
+                used: 0,
+                remaining: 5,
+                full_in_ms: Some(0),
+            };
+            assert_eq!(levels[2], full, "{name}");
+        }
+        // An answer was longer than what was reserved for it.
+        first.adjust("a", 700, buckets[0].1).await;
+        let levels = last.levels(&buckets[..1]).await.expect("counters");
+        assert_eq!((levels[0].used, levels[0].remaining), (1_100, 0), "{name}");
+        assert_eq!(last.levels(&[]).await.expect("counters"), [], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn feature_z3_without_the_server_nothing_is_told_of_use() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let local = Valkey::open(config(&server, WhenLost::Local)).await;
+    let counters: Arc<dyn RateCounters> = Arc::new(LedgerCounters::of(&local, "l"));
+    take_all(&counters, &[of("a", 400, 1_000)]).await;
+    drop(server);
+    let decided = local.stats().without;
+    assert!(counters.levels(&asked(&[("a", 1_000)])).await.is_err());
+    assert_eq!(local.stats().without, decided, "nothing was decided");
 }

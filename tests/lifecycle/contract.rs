@@ -61,7 +61,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         (
             "updateKey",
             "k",
-            Some(json!({"terms": {"models": ["*"]}})),
+            Some(json!({"terms": {"models": ["*"], "tokens_per_day": 9, "max_concurrent": 1}})),
             200,
         ),
         (
@@ -70,6 +70,9 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
             Some(json!({"terms": {"max_tokens": 0}})),
             400,
         ),
+        ("getKeyQuotas", "k", None, 200),
+        ("getKeyQuotas", "absent", None, 404),
+        ("listQuotas", "", None, 200),
         ("rotateKey", "k", Some(json!({"overlap_seconds": 1})), 200),
         ("revokeKey", "k", None, 200),
         ("deleteKey", "k", None, 200),

@@ -19,6 +19,7 @@ mod path;
 mod persist;
 mod profiles;
 mod queues;
+mod quotas;
 mod random;
 mod release;
 mod settings;

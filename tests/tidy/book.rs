@@ -144,7 +144,7 @@ const FOLDERS: [&str; 7] = [
 ];
 
 /// Paths of a project of `mortise plugin new`, which has folders of the same names.
-const OF_PROJECTS: &str = "wit/reasoning/";
+const OF_PROJECTS: [&str; 2] = ["wit/quotas/", "wit/reasoning/"];
 
 /// Paths of the repository that a page names in spans of code: those that stand by themselves.
 fn paths(text: &str) -> Vec<&str> {
@@ -154,7 +154,7 @@ fn paths(text: &str) -> Vec<&str> {
     let plain = |span: &&str| {
         let letters = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
         FOLDERS.iter().any(|folder| span.starts_with(folder))
-            && !span.starts_with(OF_PROJECTS)
+            && !OF_PROJECTS.iter().any(|of| span.starts_with(of))
             && span.chars().all(letters)
     };
     spans.filter(plain).collect()

@@ -154,6 +154,52 @@ declare module 'mortise:plugin/reasoning@0.3.0' {
   export function describe(): Marks | null | undefined;
 }
 
+declare module 'mortise:plugin/quotas@0.3.0' {
+  /** A caller that the host knows, as requests of the caller have it in the header `mortise-identity`. */
+  export interface Caller {
+    /** Id of the caller, such as that of a key. */
+    id: string;
+    /** Kind of the credential: `key` or `token`. */
+    kind: string;
+    /** The account of the caller, if it has one. */
+    tenant?: string | null | undefined;
+    /** Scopes and limits of the caller: UTF-8 JSON text, an object. */
+    terms: string;
+  }
+  /** What a limit counts. */
+  export type Unit =
+    // Requests.
+    | 'requests'
+    // Tokens of prompts and answers.
+    | 'tokens'
+    // Answers under way.
+    | 'answers'
+    // Something else.
+    | 'other';
+  /** A limit, and the bucket of the ledger that it is counted in. */
+  export interface Quota {
+    /** Name by which operators know the limit, such as `requests_per_day`: 1 to 64 bytes. */
+    name: string;
+    /** What it counts. */
+    unit: Unit;
+    /** Who shares it, such as `tenant acme`: 1 to 256 bytes; none if it is the caller's own. */
+    sharedBy?: string | null | undefined;
+    /** The bucket, as `ledger.take` is given it. */
+    bucket: string;
+    /** What the bucket holds at most, as `ledger.take` is given it. */
+    capacity: number;
+    /** The time in which it refills, as `ledger.take` is given it. */
+    periodMs: number;
+  }
+  /**
+   * The limits that requests of this caller count against, at most 64, in the order in which they are shown; none if the
+   * policy does not know a caller's limits beforehand. An error is a text for the operator that says why they cannot be
+   * told. The ledger stays as it is in this call, whatever is taken, and HTTP requests are not sent.
+   * @throws {string}
+   */
+  export function describe(caller: Caller): Quota[] | null | undefined;
+}
+
 declare module 'mortise:plugin/types@0.3.0' {
   /**
    * UTF-8 JSON text. Used where the shape belongs to the caller of the API and not to this

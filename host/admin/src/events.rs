@@ -21,7 +21,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::keys::Standing;
 use crate::limits::EVENT_INTERVAL;
-use crate::{Admin, AuditEntry, aliases, keys, loras, watch};
+use crate::{Admin, AuditEntry, aliases, keys, loras, quotas, watch};
 
 /// Pause after which a silent stream sends a comment.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -38,12 +38,13 @@ enum Topic {
     Aliases,
     Loras,
     Keys,
+    Quotas,
     Collections,
     Audit,
 }
 
 impl Topic {
-    const NAMES: [(&'static str, Self); 9] = [
+    const NAMES: [(&'static str, Self); 10] = [
         ("models", Self::Models),
         ("numbers", Self::Numbers),
         ("requests", Self::Requests),
@@ -51,6 +52,7 @@ impl Topic {
         ("aliases", Self::Aliases),
         ("loras", Self::Loras),
         ("keys", Self::Keys),
+        ("quotas", Self::Quotas),
         ("collections", Self::Collections),
         ("audit", Self::Audit),
     ];
@@ -73,6 +75,9 @@ pub(crate) async fn stream(
     }
     if topics.contains(&Topic::Collections) {
         streams.push(collections(&admin).boxed());
+    }
+    if topics.contains(&Topic::Quotas) {
+        streams.push(quotas_of_keys(&admin).boxed());
     }
     let sampled = Sampled::new(&admin, &topics);
     if topics.iter().any(|topic| sampled.shows(*topic)) {
@@ -215,6 +220,30 @@ fn collections(admin: &Admin) -> impl Stream<Item = Told> + use<> {
                     let told = event("collections", &now);
                     return Some((Ok(told), (documents, ticks, now)));
                 }
+            }
+        },
+    )
+}
+
+/// Limits of keys: at first all, then those of which one has changed.
+fn quotas_of_keys(admin: &Arc<Admin>) -> impl Stream<Item = Told> + use<> {
+    let mut ticks = interval(EVENT_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let known: Option<Arc<BTreeMap<String, Value>>> = None;
+    stream::unfold(
+        (Arc::clone(admin), ticks, known),
+        |(admin, mut ticks, known)| async move {
+            loop {
+                ticks.tick().await;
+                let now = quotas::watched(&admin).await;
+                let before = |id: &String| known.as_ref().and_then(|known| known.get(id));
+                let changed = now.iter().filter(|(id, row)| before(id) != Some(row));
+                let changed: Vec<&Value> = changed.map(|(_, row)| row).collect();
+                if known.is_some() && changed.is_empty() {
+                    continue;
+                }
+                let told = event("quotas", &json!({"object": "list", "data": changed}));
+                return Some((Ok(told), (admin, ticks, Some(now))));
             }
         },
     )
@@ -376,9 +405,9 @@ mod tests {
     fn a_query_names_topics_that_there_are() {
         assert_eq!(topics_of("").expect("topics"), [Topic::Models]);
         let all = topics_of(
-            "topics=models,numbers,requests,plugins,aliases,loras,keys,collections,audit",
+            "topics=models,numbers,requests,plugins,aliases,loras,keys,quotas,collections,audit",
         );
-        assert_eq!(all.expect("topics").len(), 9);
+        assert_eq!(all.expect("topics").len(), 10);
         let encoded = topics_of("topics=numbers%2Caudit").expect("topics");
         assert_eq!(encoded, [Topic::Numbers, Topic::Audit]);
         for wrong in ["topics=", "topics=all", "topic=models", "topics=models&x=1"] {

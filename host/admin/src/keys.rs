@@ -221,7 +221,8 @@ fn now() -> i64 {
     })
 }
 
-fn problem(error: KeyError) -> Problem {
+/// A refusal as it is answered.
+pub(crate) fn problem(error: KeyError) -> Problem {
     let (status, code) = match &error {
         KeyError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_key"),
         KeyError::Exists(_) => (StatusCode::CONFLICT, "key_exists"),

@@ -21,6 +21,7 @@ mod persist;
 mod plugin_contract;
 mod plugin_files;
 mod queues;
+mod quotas;
 mod requests;
 mod row;
 mod settings;
@@ -89,6 +90,8 @@ pub struct Admin {
     /// Becomes true when the server takes no new work.
     draining: tokio::sync::watch::Receiver<bool>,
     spending: Option<Spending>,
+    /// Limits of keys as they were last looked at for events.
+    quotas: quotas::Watched,
     shape: ProblemShape,
 }
 
@@ -154,6 +157,7 @@ impl Admin {
             documents: around.documents,
             draining: around.draining,
             spending: around.spending,
+            quotas: quotas::Watched::default(),
             shape,
         })
     }
@@ -216,7 +220,7 @@ pub fn carries_key(headers: &HeaderMap, key: &str) -> bool {
 /// Routes of the admin side, with the route of the document of all of these routes.
 fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
     let document = Arc::clone(document);
-    of_collections(Routes::default())
+    of_keys(of_collections(Routes::default()))
         .on(contract::document_itself(), move || async move {
             json_response(StatusCode::OK, &document.get())
         })
@@ -272,6 +276,11 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(library_contract::append_chunk(), uploads::append)
         .on(library_contract::cancel_upload(), uploads::cancel)
         .on(spend::operation(), spend::show)
+}
+
+/// Add the routes of keys.
+fn of_keys(routes: Routes<Arc<Admin>>) -> Routes<Arc<Admin>> {
+    routes
         .on(key_contract::list_keys(), keys::list)
         .on(key_contract::create_key(), keys::create)
         .on(key_contract::get_key(), keys::show)
@@ -279,6 +288,8 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(key_contract::delete_key(), keys::remove)
         .on(key_contract::rotate_key(), keys::rotate)
         .on(key_contract::revoke_key(), keys::revoke)
+        .on(quotas::key_operation(), quotas::show)
+        .on(quotas::list_operation(), quotas::list)
 }
 
 /// Add the routes of collections.

@@ -31,6 +31,8 @@ pub const MAX_LISTED_REQUESTS: usize = 200;
 pub const MAX_LISTED_TENANTS: usize = 20;
 /// Tenants of a model whose queues are told apart.
 pub const MAX_LISTED_QUEUES: usize = 100;
+/// Keys whose limits are listed at once, and told of by events.
+pub const MAX_LISTED_QUOTAS: usize = 1_000;
 /// Readers of the stream of events at once.
 pub const MAX_EVENT_STREAMS: usize = 32;
 /// Time between two looks at what the stream of events tells of.

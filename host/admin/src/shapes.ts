@@ -420,6 +420,7 @@ type AdminEvent =
   | AliasRows
   | LoraRows
   | KeyRows
+  | { object: "list"; data: KeyQuotas[] }
   | CollectionRows
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
   | { model: string; circuit: "closed" | "open" | "half_open" }
@@ -480,6 +481,35 @@ type KeyRow = {
 };
 
 type KeyRows = { object: "list"; data: KeyRow[] };
+
+/** A limit that requests of a key count against. */
+type KeyQuota = {
+  /** Plugin that counts it. */
+  policy: string;
+  /** Name that the policy gives it, such as `requests_per_minute`. */
+  name: string;
+  unit: "requests" | "tokens" | "answers" | "other";
+  /** Holder that shares it with others, such as `tenant acme`; null is the key alone. */
+  shared_by: string | null;
+  limit: integer;
+  /** More than the limit where answers were longer than what was reserved for them. */
+  used: integer;
+  remaining: integer;
+  /** Time in which it refills evenly; null where answers give it back. */
+  period_ms: integer | null;
+  /** Seconds since 1970 at which nothing is used any more; null where nothing is, and where answers give it back. */
+  resets_at: integer | null;
+};
+
+/** Limits of a key with their use; null where no policy tells them. `reason` is null where all policies tell theirs. */
+type KeyQuotas = {
+  object: "key_quotas";
+  id: string;
+  quotas: KeyQuota[] | null;
+  reason: string | null;
+};
+
+type KeyQuotaRows = { object: "list"; data: KeyQuotas[]; has_more: boolean };
 type KeyWithSecret = KeyRow & { key: string };
 type DeletedKey = { id: string; deleted: true };
 

@@ -276,7 +276,11 @@ pub(crate) fn sources(kind: Kind, lang: Language) -> &'static [TemplateFile] {
         }
         (Language::Js, Kind::Retriever) => source!("js", "retriever": "plugin.js"),
         (Language::C, Kind::Policy) => {
-            c!("policy", "policy_plugin.h", "policy_plugin.c")
+            c!(
+                "policy", "policy_plugin.h", "policy_plugin.c";
+                "quotas/limits_of_callers.h";
+                "quotas/limits_of_callers.c"
+            )
         }
         (Language::C, Kind::ChatTemplate) => c!(
             "chat-template",

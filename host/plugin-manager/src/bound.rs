@@ -322,9 +322,10 @@ impl Binder<'_> {
             }
             Kind::Policy => {
                 let policy = Policy::bind(host, component, binding).await?;
-                let scope = assignment.scope.clone();
+                let (scope, tenants) = (assignment.scope.clone(), assignment.scope.clone());
                 Handle::Policy(Arc::new(ScopedPolicy {
                     policy: Arc::new(policy),
+                    tenants: Arc::new(move |tenant| tenants.holds_tenant(tenant)),
                     by_tenant: scope.is_by_tenant(),
                     scope: Arc::new(move |key| scope.holds(key)),
                     required: assignment.on_failure != OnFailure::Open,

@@ -35,6 +35,7 @@ pub use library::Prove;
 pub use live::{LivePlugins, ReadConfig, Reload, ReloadObserver, SwapCounters};
 pub use managed_model::ManagedModel;
 pub use model::{ModelFacts, ModelKey};
-pub use mortise_plugin::Kind;
+pub use mortise_plugin::{Kind, QuotaCaller, QuotaUse};
+pub use mortise_service::PolicyQuotas;
 pub use plugin_set::{LoadedPlugins, PluginSet};
 pub use signature::check_signature;

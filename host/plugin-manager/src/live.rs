@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use mortise_models::lifecycle::{KnownModel, PublishModels, Published};
-use mortise_plugin::{Breakdown, PluginHost};
-use mortise_service::{ServedModel, Service};
+use mortise_plugin::{Breakdown, PluginHost, QuotaCaller};
+use mortise_service::{PolicyQuotas, ServedModel, Service};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -312,6 +312,11 @@ impl LivePlugins {
             status["overdue"] = json!({"step": step, "seconds": taken.as_secs()});
         }
         status
+    }
+
+    /// Limits of a caller, with how much of each is used, by policy.
+    pub async fn quotas(&self, caller: &QuotaCaller) -> Vec<PolicyQuotas> {
+        self.service.quotas(caller).await
     }
 
     /// Figures of each plugin in each of its kinds, over all of its functions.

@@ -39,6 +39,11 @@ impl PluginScope {
             && any_holds(&self.tenants, key.tenant)
     }
 
+    /// Whether requests of this tenant may be within.
+    pub(crate) fn holds_tenant(&self, tenant: Option<&str>) -> bool {
+        any_holds(&self.tenants, tenant)
+    }
+
     /// Whether it depends on the tenant.
     pub(crate) fn is_by_tenant(&self) -> bool {
         !any_holds(&self.tenants, None)
@@ -118,6 +123,13 @@ mod tests {
         assert!(!holds(any, any, &["qwen*"], list));
         assert!(holds(&["umbrella", "a*"], any, any, qwen));
         assert!(!holds(&["acme"], any, any, llama));
+        let of_acme = PluginScope {
+            tenants: texts(&["ac*"]),
+            ..PluginScope::all()
+        };
+        let tenants = [Some("acme"), Some("umbrella"), None];
+        let held = tenants.map(|tenant| of_acme.holds_tenant(tenant));
+        assert_eq!(held, [true, false, false]);
         assert!(
             !holds(&["acme"], any, any, list),
             "no tenant is none of those"

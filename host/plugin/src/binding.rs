@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::cpu_share::FaultHistory;
 use crate::log_rate::LogRate;
+use crate::quotas_rest::QuotasRest;
 use crate::state::Grants;
 use crate::{
     Component, HeaderGrant, HttpGrant, Kind, Ledger, Limits, LoadError, ModelDescription, Outbound,
@@ -114,6 +115,7 @@ impl Binding {
             lost_instances: FaultHistory::default(),
             log_rate: LogRate::new(),
             told_of_headers: AtomicBool::new(false),
+            quotas_rest: QuotasRest::default(),
             looked_for_tools: AtomicBool::new(false),
             prompts_looked_at: AtomicU32::new(0),
             told_of_handles: AtomicBool::new(false),

@@ -110,6 +110,12 @@ impl Component {
         self.contract
     }
 
+    /// True if it exports this interface of ours, whatever the version.
+    pub(crate) fn exports_interface(&self, interface: &str) -> bool {
+        let mut names = self.exports.iter();
+        names.any(|name| InterfaceName::parse(name).is_some_and(|name| name.interface == interface))
+    }
+
     /// Names of our interfaces that it exports.
     pub fn exports(&self) -> &[String] {
         &self.exports

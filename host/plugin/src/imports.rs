@@ -269,7 +269,8 @@ async fn send(
 ) -> Result<wit::outbound_http::Response, wit::outbound_http::Error> {
     let state = context.data_mut();
     let client = state.grants.http.clone();
-    if state.call.http_requests >= client.grant().requests_per_call {
+    let spent = state.call.http_requests >= client.grant().requests_per_call;
+    if spent || state.call.sends_nothing {
         return Err(wit::outbound_http::Error::Spent);
     }
     state.call.http_requests += 1;

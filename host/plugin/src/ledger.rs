@@ -16,7 +16,7 @@ use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed, StateStore};
 
 use crate::rate_counters::{
-    CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal,
+    CountersLost, Counting, Level, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal,
 };
 
 /// Buckets kept at once. Full ones are forgotten first, which changes no answer.
@@ -55,6 +55,11 @@ impl Ledger {
     /// Make all withdrawals, or none; see [`RateCounters::take_all`].
     pub fn take_all(&self, withdrawals: &[Withdrawal], takes: bool) -> Vec<Verdict> {
         self.buckets.take_all(withdrawals, takes)
+    }
+
+    /// State of each of several buckets; see [`RateCounters::levels`].
+    pub fn levels(&self, buckets: &[(String, Rate)]) -> Vec<Level> {
+        self.buckets.levels(buckets)
     }
 
     /// Charge more (positive) or give back (negative); the bucket may become overdrawn.
@@ -103,6 +108,13 @@ impl RateCounters for Ledger {
         takes: bool,
     ) -> Counting<'a, Result<Vec<Verdict>, CountersLost>> {
         Box::pin(std::future::ready(Ok(self.take_all(withdrawals, takes))))
+    }
+
+    fn levels<'a>(
+        &'a self,
+        buckets: &'a [(String, Rate)],
+    ) -> Counting<'a, Result<Vec<Level>, CountersLost>> {
+        Box::pin(std::future::ready(Ok(self.levels(buckets))))
     }
 
     fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()> {
@@ -243,6 +255,22 @@ impl<C: Clock> Buckets<C> {
             }
         }
         verdicts
+    }
+
+    fn levels(&self, buckets: &[(String, Rate)]) -> Vec<Level> {
+        let now = self.now();
+        let states = self.lock();
+        let levels = buckets.iter().map(|(name, rate)| {
+            let until = states
+                .get(name)
+                .map_or(now, |known| drawn_until(&known.state));
+            let level = rate.level(u128::from(until.saturating_sub(now)));
+            match name.starts_with(UNDER_WAY) {
+                true => Level::of_places(level.used, rate.capacity),
+                false => level,
+            }
+        });
+        levels.collect()
     }
 
     fn changed(&self, unix_ns: u64) -> Vec<KeptBucket> {
@@ -424,6 +452,39 @@ mod tests {
             "it was left"
         );
         assert_eq!(buckets.take_all(&[], true), []);
+    }
+
+    #[test]
+    fn levels_tell_what_is_used_and_make_no_bucket() {
+        let (buckets, clock) = buckets();
+        let asked = [
+            ("a".to_owned(), RATE),
+            ("~under way".to_owned(), RATE),
+            ("unknown".to_owned(), RATE),
+        ];
+        let level = |used, remaining, full_in_ms| Level {
+            used,
+            remaining,
+            full_in_ms,
+        };
+        buckets.take("a", 50, RATE);
+        buckets.take("~under way", 2, RATE);
+        let of_places = level(2, 58, None);
+        let full = level(0, 60, Some(0));
+        let now = buckets.levels(&asked);
+        assert_eq!(now, [level(50, 10, Some(50_000)), of_places, full]);
+        assert!(!buckets.lock().contains_key("unknown"));
+        clock.advance(Duration::from_millis(1_500));
+        assert_eq!(buckets.levels(&asked)[0], level(49, 11, Some(48_500)));
+        // Beyond the capacity, once an answer was longer than what was reserved for it.
+        buckets.adjust("a", 30, RATE);
+        assert_eq!(buckets.levels(&asked)[0], level(79, 0, Some(78_500)));
+        let nothing = Rate {
+            capacity: 0,
+            period_ms: 0,
+        };
+        assert_eq!(buckets.levels(&[("a".to_owned(), nothing)])[0].used, 0);
+        assert_eq!(buckets.levels(&asked).len(), 3, "asking changed nothing");
     }
 
     #[test]

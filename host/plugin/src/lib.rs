@@ -53,6 +53,8 @@ mod policy_headers;
 mod pool;
 mod prepared_memory;
 mod profile;
+mod quotas;
+mod quotas_rest;
 mod rate_counters;
 mod retrieval;
 mod retriever;
@@ -86,7 +88,8 @@ pub use limits::{
     BreakerLimits, Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES,
     MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES,
     MAX_LOG_BYTES_PER_CALL, MAX_MODULE_MEMORIES, MAX_NESTED, MAX_NESTED_INSTANCES, MAX_QUERY_BYTES,
-    MAX_REWRITTEN_QUERIES, MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT, MAX_WITHDRAWALS,
+    MAX_QUOTA_NAME_BYTES, MAX_QUOTA_TEXT_BYTES, MAX_REWRITTEN_QUERIES, MAX_TOOL_CALLS,
+    MAX_TOOLS_PER_COMPONENT, MAX_WITHDRAWALS,
 };
 pub use load_error::LoadError;
 pub use mortise_outbound::{
@@ -96,8 +99,9 @@ pub use mortise_outbound::{
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
 pub use profile::{FunctionShare, Profile};
+pub use quotas::{CallerQuota, QuotaCaller, QuotaUnit, QuotaUse, QuotasUntold};
 pub use rate_counters::{
-    CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal,
+    CountersLost, Counting, Level, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal,
 };
 pub use retrieval::*;
 pub use retriever::Retriever;

@@ -42,8 +42,14 @@ pub const MAX_LOG_BYTES_PER_CALL: usize = 64 << 10;
 /// call may. A line for each of three hundred requests a second fits.
 pub const LOG_BYTES_PER_SECOND: u32 = 64 << 10;
 
-/// Withdrawals of one call of `ledger.take-all`.
+/// Withdrawals of one call of `ledger.take-all`, and limits of a caller that a policy tells.
 pub const MAX_WITHDRAWALS: usize = 64;
+
+/// Bytes of the name of a limit that a policy tells of a caller.
+pub const MAX_QUOTA_NAME_BYTES: usize = 64;
+
+/// Bytes of the holder of such a limit, and of the name of its bucket.
+pub const MAX_QUOTA_TEXT_BYTES: usize = 256;
 
 /// Counter names that one plugin may use; further ones are counted under `other`.
 pub const MAX_COUNTER_NAMES: usize = 16;

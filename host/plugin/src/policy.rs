@@ -6,9 +6,13 @@ use crate::attribution::{self, Control, attribute, attribute_to_plugin};
 use crate::handle::kind_handle;
 use crate::headers::CredentialHandle;
 use crate::policy_headers as headers;
+use crate::quotas;
 use crate::state::{Grants, StoreData, escape};
-use crate::versions::PolicyExports;
-use crate::{CallContext, Decision, Facts, Fault, PluginError, Rewrite, UsageReport};
+use crate::versions::{PolicyExports, quotas_of};
+use crate::{
+    CallContext, CallerQuota, Decision, Facts, Fault, PluginError, QuotaCaller, QuotaUse,
+    QuotasUntold, Rate, Rewrite, UsageReport,
+};
 
 /// Longest text of a header, subject or label that a policy may give.
 const MAX_TEXT_BYTES: usize = 1024;
@@ -154,6 +158,63 @@ impl Policy {
             );
         }
         (facts, handles)
+    }
+
+    /// Limits that requests of a caller count against, with how much of each is used. Nothing is taken from the ledger, and
+    /// no HTTP request is sent.
+    ///
+    /// # Errors
+    /// When the policy does not tell them, or the counters cannot be reached.
+    pub async fn quotas(
+        &self,
+        context: &CallContext,
+        caller: &QuotaCaller,
+    ) -> Result<Vec<QuotaUse>, QuotasUntold> {
+        let grants = self.handle.pool().grants();
+        if !grants.component.exports_interface("quotas") {
+            return Err(QuotasUntold::NotExported);
+        }
+        if grants.quotas_rest.lasts() {
+            return Err(QuotasUntold::FailedLately);
+        }
+        let told = self
+            .handle
+            .call(
+                context,
+                "quotas.describe",
+                self.handle.deadlines().authorize_ms,
+                async |exports, store| {
+                    let Some(function) = &exports.quotas else {
+                        return Ok(Ok(None));
+                    };
+                    let call = &mut store.data_mut().call;
+                    (call.takes_nothing, call.sends_nothing) = (true, true);
+                    quotas_of(function, store, caller).await
+                },
+                |told: Option<Vec<CallerQuota>>, _| {
+                    quotas::check(told.as_deref().unwrap_or_default())?;
+                    Ok(told)
+                },
+            )
+            .await;
+        let quotas = match told {
+            Ok(told) => told.ok_or(QuotasUntold::NotTold)?,
+            Err(error) => {
+                if error.fault.is_breakdown() {
+                    grants.quotas_rest.begin();
+                }
+                return Err(QuotasUntold::Failed(Box::new(error)));
+            }
+        };
+        let buckets = quotas
+            .iter()
+            .map(|quota| (quota.bucket.clone(), quota.rate));
+        let buckets: Vec<(String, Rate)> = buckets.collect();
+        let levels = grants.ledger.levels(&buckets).await?;
+        let used = quotas.into_iter().zip(levels);
+        Ok(used
+            .map(|(quota, level)| QuotaUse { quota, level })
+            .collect())
     }
 
     /// Report the usage of a request that has ended.

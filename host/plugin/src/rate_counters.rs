@@ -44,6 +44,12 @@ pub trait RateCounters: Send + Sync {
         takes: bool,
     ) -> Counting<'a, Result<Vec<Verdict>, CountersLost>>;
 
+    /// State of each of several buckets, by whoever keeps the counters. The buckets stay as they are.
+    fn levels<'a>(
+        &'a self,
+        buckets: &'a [(String, Rate)],
+    ) -> Counting<'a, Result<Vec<Level>, CountersLost>>;
+
     /// Charge more (positive) or give back (negative); the bucket may become overdrawn.
     fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()>;
 }
@@ -77,6 +83,28 @@ impl Verdict {
         remaining: 0,
         retry_after_ms: u64::MAX,
     };
+}
+
+/// State of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Level {
+    /// Amount drawn that has not flowed in again; more than the capacity where the bucket is overdrawn.
+    pub used: u64,
+    /// Amount left.
+    pub remaining: u64,
+    /// Time until the bucket is full, in milliseconds; `None` where nobody knows: it counts what is under way.
+    pub full_in_ms: Option<u64>,
+}
+
+impl Level {
+    /// State of a bucket that counts what is under way.
+    pub fn of_places(taken: u64, capacity: u64) -> Self {
+        Self {
+            used: taken,
+            remaining: capacity.saturating_sub(taken),
+            full_in_ms: None,
+        }
+    }
 }
 
 /// Capacity of a bucket and the time in which it fills.
@@ -114,6 +142,24 @@ impl Rate {
             allowed,
             remaining: self.amount_in(room).min(self.capacity),
             retry_after_ms: u64::try_from(wait.div_ceil(1_000_000)).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// State of a bucket that is drawn so many nanoseconds ahead of now.
+    pub fn level(self, ahead: u128) -> Level {
+        let period = self.period_ns();
+        let remaining = self
+            .amount_in(period.saturating_sub(ahead))
+            .min(self.capacity);
+        let overdrawn = match period {
+            0 => 0,
+            period => (ahead.saturating_sub(period) * u128::from(self.capacity)).div_ceil(period),
+        };
+        let used = u128::from(self.capacity - remaining) + overdrawn;
+        Level {
+            used: u64::try_from(used).unwrap_or(u64::MAX),
+            remaining,
+            full_in_ms: Some(u64::try_from(ahead.div_ceil(1_000_000)).unwrap_or(u64::MAX)),
         }
     }
 

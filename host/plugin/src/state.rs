@@ -13,6 +13,7 @@ use crate::engine::EPOCH;
 use crate::headers::CredentialHandle;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::log_rate::LogRate;
+use crate::quotas_rest::QuotasRest;
 use crate::stats::PluginCounters;
 use crate::{
     Component, HeaderGrant, Kind, Limits, ModelDescription, Outbound, Profile, RateCounters,
@@ -73,6 +74,8 @@ pub(crate) struct Grants {
     pub(crate) log_rate: LogRate,
     /// The log says that headers of the policy are left out.
     pub(crate) told_of_headers: AtomicBool,
+    /// A policy that broke down in telling limits is not asked for them for a while.
+    pub(crate) quotas_rest: QuotasRest,
     /// A prompt of the template was looked at for the tools that it should show.
     pub(crate) looked_for_tools: AtomicBool,
     /// Prompts of the template that were looked at for control tokens in plain segments.
@@ -279,6 +282,8 @@ pub(crate) struct CallState {
     pub(crate) log_lines_dropped: u64,
     /// The ledger answers and stays as it is.
     pub(crate) takes_nothing: bool,
+    /// HTTP requests are not sent.
+    pub(crate) sends_nothing: bool,
     /// Handles of credentials that the call was given. Those of other calls mean nothing to it, or whoever read one
     /// in a log could send it.
     pub(crate) handles: Vec<CredentialHandle>,
@@ -316,6 +321,7 @@ impl CallState {
             log_bytes_left: MAX_LOG_BYTES_PER_CALL,
             log_lines_dropped: 0,
             takes_nothing: false,
+            sends_nothing: false,
             handles: Vec::new(),
             counters_lost: false,
             http_requests: 0,

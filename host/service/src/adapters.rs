@@ -6,9 +6,9 @@ use mortise_plugin::{
     AnswerPart, Assembly, CallContext, ChatTemplate, ChunkSizes, ComponentTools, Decision, Facts,
     Finish, Grammar, GrammarSource, GuardContext, GuardSession, GuardTraits, GuardVerdict,
     Guardrail, MatchStatus, MatchStep, Matcher, OutputParser, ParserEvent, ParserSession,
-    ParserSetup, ParserTraits, Passage, PassageBudget, PluginError, Policy, RenderedPrompt,
-    Retriever, RetrieverContext, RetrieverTraits, ServerTool, SourceText, TemplateInput,
-    ToolAnswer, ToolCaller, UsageReport,
+    ParserSetup, ParserTraits, Passage, PassageBudget, PluginError, Policy, QuotaCaller, QuotaUse,
+    QuotasUntold, RenderedPrompt, Retriever, RetrieverContext, RetrieverTraits, ServerTool,
+    SourceText, TemplateInput, ToolAnswer, ToolCaller, UsageReport,
 };
 
 use crate::plugins::{
@@ -107,6 +107,18 @@ impl MatchTokens for Matcher {
 }
 
 impl DecidePolicy for Policy {
+    fn name(&self) -> &str {
+        self.component().name()
+    }
+
+    fn quotas<'a>(
+        &'a self,
+        request: &'a RequestId,
+        caller: &'a QuotaCaller,
+    ) -> PluginFuture<'a, Result<Vec<QuotaUse>, QuotasUntold>> {
+        Box::pin(async move { Policy::quotas(self, &context(request), caller).await })
+    }
+
     fn identify<'a>(
         &'a self,
         request: &'a RequestId,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Decision, Facts, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict, ParserEvent,
-    ParserSetup, ParserTraits, PluginError, RenderedPrompt, ServerTool, TemplateInput, ToolAnswer,
-    ToolCaller, UsageReport,
+    ParserSetup, ParserTraits, PluginError, QuotaCaller, QuotaUse, QuotasUntold, RenderedPrompt,
+    ServerTool, TemplateInput, ToolAnswer, ToolCaller, UsageReport,
 };
 
 use crate::plugin_routing::ScopePredicate;
@@ -161,12 +161,17 @@ impl ParseSession for RawSession {
     }
 }
 
+/// Whether a plugin serves a tenant, or callers without one.
+pub type TenantPredicate = Arc<dyn Fn(Option<&str>) -> bool + Send + Sync>;
+
 /// A policy with the requests that it is asked about, and what its failure means.
 pub struct ScopedPolicy {
     /// The policy.
     pub policy: Arc<dyn DecidePolicy>,
     /// See [`DecidePolicy::concerns`].
     pub scope: ScopePredicate,
+    /// See [`DecidePolicy::concerns_tenant`].
+    pub tenants: TenantPredicate,
     /// See [`DecidePolicy::is_by_tenant`].
     pub by_tenant: bool,
     /// See [`DecidePolicy::is_required`].
@@ -174,6 +179,22 @@ pub struct ScopedPolicy {
 }
 
 impl DecidePolicy for ScopedPolicy {
+    fn name(&self) -> &str {
+        self.policy.name()
+    }
+
+    fn concerns_tenant(&self, tenant: Option<&str>) -> bool {
+        (self.tenants)(tenant)
+    }
+
+    fn quotas<'a>(
+        &'a self,
+        request: &'a RequestId,
+        caller: &'a QuotaCaller,
+    ) -> PluginFuture<'a, Result<Vec<QuotaUse>, QuotasUntold>> {
+        self.policy.quotas(request, caller)
+    }
+
     fn concerns(&self, key: &RoutingKey<'_>) -> bool {
         (self.scope)(key)
     }

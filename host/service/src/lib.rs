@@ -43,6 +43,7 @@ mod plugin_routing;
 mod plugins;
 mod prepare;
 mod prompt_scores;
+mod quotas;
 mod ranking;
 mod reasoning_budget;
 mod recognition;
@@ -84,7 +85,9 @@ pub use description::{assumed_format, describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
 pub use event::{Event, PromptScores, PromptToken, ServerToolCall, ToolOutcome};
-pub use failure::{Fallback, RawOnFailure, ScopedGuardrail, ScopedPolicy, ScopedTools};
+pub use failure::{
+    Fallback, RawOnFailure, ScopedGuardrail, ScopedPolicy, ScopedTools, TenantPredicate,
+};
 pub use identity::Identity;
 pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText, TemplateUse};
 pub use meant::adapted_name;
@@ -120,6 +123,7 @@ pub use plugins::{
     CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, NamedTemplates, ParseOutput,
     ParseSession, PluginFuture, RenderChat, RequestId, RunTool, WatchChoice,
 };
+pub use quotas::PolicyQuotas;
 pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;
 pub use request::{

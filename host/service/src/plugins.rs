@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     AnswerPart, Decision, Facts, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict,
-    MatchStatus, MatchStep, ParserEvent, ParserSetup, ParserTraits, PluginError, RenderedPrompt,
-    ServerTool, TemplateInput, ToolAnswer, ToolCaller, UsageReport,
+    MatchStatus, MatchStep, ParserEvent, ParserSetup, ParserTraits, PluginError, QuotaCaller,
+    QuotaUse, QuotasUntold, RenderedPrompt, ServerTool, TemplateInput, ToolAnswer, ToolCaller,
+    UsageReport,
 };
 
 use crate::routing_key::RoutingKey;
@@ -121,6 +122,25 @@ pub trait DecidePolicy: Send + Sync {
     /// is as if it were not there.
     fn is_required(&self) -> bool {
         true
+    }
+
+    /// Name of the plugin, for operators.
+    fn name(&self) -> &str {
+        "policy"
+    }
+
+    /// Whether the policy may concern requests of callers of this tenant.
+    fn concerns_tenant(&self, _tenant: Option<&str>) -> bool {
+        true
+    }
+
+    /// Limits that requests of a caller count against, with their use. Nothing is taken for it.
+    fn quotas<'a>(
+        &'a self,
+        _request: &'a RequestId,
+        _caller: &'a QuotaCaller,
+    ) -> PluginFuture<'a, Result<Vec<QuotaUse>, QuotasUntold>> {
+        Box::pin(std::future::ready(Err(QuotasUntold::NotTold)))
     }
 
     /// Decide on one request by what is known before its body, without taking anything for it. `None` if

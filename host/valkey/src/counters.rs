@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mortise_plugin::{CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal};
+use mortise_plugin::{
+    CountersLost, Counting, Level, Rate, RateCounters, UNDER_WAY, Verdict, Withdrawal,
+};
+use redis::ScriptInvocation;
 
 use crate::config::WhenLost;
 use crate::limits::{KEEP_PLACES, MAX_BUCKET_NAME_BYTES};
@@ -41,6 +44,13 @@ impl RateCounters for LedgerCounters {
         takes: bool,
     ) -> Counting<'a, Result<Vec<Verdict>, CountersLost>> {
         Box::pin(self.take_together(withdrawals, takes))
+    }
+
+    fn levels<'a>(
+        &'a self,
+        buckets: &'a [(String, Rate)],
+    ) -> Counting<'a, Result<Vec<Level>, CountersLost>> {
+        Box::pin(self.levels(buckets))
     }
 
     fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()> {
@@ -190,11 +200,8 @@ impl LedgerCounters {
         Ok(verdicts.collect())
     }
 
-    async fn ask_together(
-        &self,
-        sent: &[&Withdrawal],
-        takes: bool,
-    ) -> Result<Vec<Verdict>, CountersLost> {
+    /// The script that makes several withdrawals, or tells what the answer would be.
+    fn call_of(&self, sent: &[&Withdrawal], takes: bool) -> ScriptInvocation<'_> {
         let scripts = &self.valkey.scripts;
         let mut call = scripts.take_all.key(self.valkey.hosts_key());
         call.arg(&self.valkey.host).arg(milliseconds(KEEP_PLACES));
@@ -211,6 +218,44 @@ impl LedgerCounters {
             call.key(self.valkey.key(kind, &self.mirror.name, &one.bucket));
             call.arg(kind).arg(cost).arg(most);
         }
+        call
+    }
+
+    /// State of several buckets as the server has it, in one exchange. This host's own record would leave out what the others
+    /// took.
+    async fn levels(&self, buckets: &[(String, Rate)]) -> Result<Vec<Level>, CountersLost> {
+        let asked = buckets.iter().map(|(bucket, rate)| Withdrawal {
+            bucket: bucket.clone(),
+            cost: 0,
+            rate: *rate,
+        });
+        let asked: Vec<Withdrawal> = asked.collect();
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let call = self.call_of(&asked.iter().collect::<Vec<_>>(), false);
+        let answered = self.valkey.ask::<Vec<String>>(&call).await;
+        let (answers, _shared) = answered.map_err(|_| CountersLost)?;
+        let answers = answers.chunks(3).map(Drawn::read);
+        let levels = asked
+            .iter()
+            .zip(answers)
+            .map(|(one, answer)| match is_place(one) {
+                true => Level::of_places(
+                    u64::try_from(answer.left).unwrap_or(u64::MAX),
+                    one.rate.capacity,
+                ),
+                false => one.rate.level(answer.left * 1_000),
+            });
+        Ok(levels.collect())
+    }
+
+    async fn ask_together(
+        &self,
+        sent: &[&Withdrawal],
+        takes: bool,
+    ) -> Result<Vec<Verdict>, CountersLost> {
+        let call = self.call_of(sent, takes);
         match self.valkey.ask::<Vec<String>>(&call).await {
             Ok((answers, _shared)) => {
                 let answers: Vec<Drawn> = answers.chunks(3).map(Drawn::read).collect();

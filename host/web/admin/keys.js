@@ -4,6 +4,7 @@ import { byId, el, notify } from "./dom.js";
 import { get, part, post, put, remove } from "./api.js";
 import { Live } from "./live.js";
 import { action, actions, badge, confirmed, form, moment, names, number, show, Table, whole } from "./parts.js";
+import { Quotas } from "./quotas.js";
 
 const KINDS = { active: "good", revoked: "bad", expired: "bad" };
 const PATTERNS = [
@@ -29,7 +30,11 @@ const termsText = (terms) => Object.entries(terms).map(([name, value]) => `${nam
 export class Keys {
   #ended;
   #reading = false;
-  #live = new Live("keys", () => get("v1/admin/keys"), ({ data }) => this.#table.set(data));
+  /** The first event about limits has come. */
+  #followed = false;
+  #rows = new Map();
+  #quotas = new Quotas();
+  #live = new Live("keys", () => get("v1/admin/keys"), (told) => this.#listed(told), { quotas: (told) => this.#used(told) });
   #table = new Table(
     "keys-table",
     "Keys",
@@ -38,6 +43,7 @@ export class Keys {
       { title: "Tenant", text: ({ tenant }) => tenant ?? "–" },
       { title: "State", by: ({ state, secrets }) => [state, secrets], nodes: ({ state, secrets }) => [badge(state, KINDS[state]), secrets > 1 && el("span", { class: "small" }, `${secrets} secrets are taken`)] },
       { title: "Scopes and limits", text: ({ terms }) => termsText(terms) },
+      { title: "Used", class: "used", by: ({ id }) => this.#quotas.of(id) ?? this.#followed, nodes: ({ id }) => this.#quotas.view(id, this.#followed) },
       { title: "Made", class: "tight", text: ({ created_at: at }) => moment(at) },
       { title: "Expires", class: "tight", text: ({ expires_at: at }) => (at === null ? "never" : moment(at)) },
       { title: "", by: (row) => row, nodes: (row) => this.#actions(row) },
@@ -97,6 +103,20 @@ export class Keys {
     byId("spend-title").textContent = `What requests cost, in ${spend.currency}`;
     const rows = spend.days.flatMap(({ begins_at: begins, accounts }) => accounts.map((row) => ({ ...row, day: moment(begins).slice(0, 10) })));
     this.#spend.set(rows);
+  }
+
+  #listed({ data }) {
+    this.#rows = new Map(data.map((row) => [row.id, row]));
+    this.#table.set(data);
+  }
+
+  /** Limits of some keys are used differently than before. */
+  #used(told) {
+    const changed = this.#quotas.take(told);
+    // With the first event it is known which keys are not followed.
+    const ids = this.#followed ? changed : this.#rows.keys();
+    this.#followed = true;
+    for (const row of [...ids].map((id) => this.#rows.get(id)).filter(Boolean)) this.#table.update(row);
   }
 
   #actions(row) {

@@ -31,17 +31,18 @@ export async function follow(topics, signal, { heard, connected = () => {}, brok
 
 /**
  * What a section shows: read when the section is shown and after changes, and told by the events of a topic for as long as it is shown.
- * What was asked for before an event came is older than the event, and is left out.
+ * What was asked for before an event came is older than the event, and is left out. `beside` has what is done with events of further topics.
  */
 export class Live {
   #topic;
   #read;
   #show;
+  #beside;
   #turn = 0;
   #following;
 
-  constructor(topic, read, show) {
-    [this.#topic, this.#read, this.#show] = [topic, read, show];
+  constructor(topic, read, show, beside = {}) {
+    [this.#topic, this.#read, this.#show, this.#beside] = [topic, read, show, beside];
   }
 
   async list() {
@@ -54,11 +55,11 @@ export class Live {
     this.hidden();
     this.#following = new AbortController();
     const heard = (name, data) => {
-      if (name !== this.#topic) return;
+      if (name !== this.#topic) return void this.#beside[name]?.(data);
       this.#turn += 1;
       this.#show(data);
     };
-    follow([this.#topic], this.#following.signal, { heard });
+    follow([this.#topic, ...Object.keys(this.#beside)], this.#following.signal, { heard });
     await this.list();
   }
 

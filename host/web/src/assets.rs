@@ -80,6 +80,7 @@ pub(crate) const ADMIN: &[AssetFile] = &[
     file!("admin", "plugin-files.js", SCRIPT),
     file!("admin", "plugins.js", SCRIPT),
     file!("admin", "pulls.js", SCRIPT),
+    file!("admin", "quotas.js", SCRIPT),
     file!("admin", "requests.js", SCRIPT),
 ];
 

@@ -10,7 +10,7 @@ use crate::{WitError, package};
 const CORE_MODULE: &[u8] = b"\0asm\x01\0\0\0";
 
 /// Interfaces that a component may export beside that of its kind, with the kind.
-const OPTIONAL: [(&str, &str); 1] = [("output-parser", "reasoning")];
+const OPTIONAL: [(&str, &str); 2] = [("output-parser", "reasoning"), ("policy", "quotas")];
 
 /// Whether these bytes are a core module, and not a component or anything else.
 pub fn is_core_module(wasm: &[u8]) -> bool {

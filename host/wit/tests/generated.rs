@@ -45,11 +45,18 @@ fn the_c_bindings_are_up_to_date() {
         let kind = name.strip_suffix("-plugin").unwrap();
         c_bindings(&resolve, world, kind);
     }
-    // What output parsers may export besides.
-    let optional = "package mortise:optional; world reasoning-marks { export mortise:plugin/reasoning@0.3.0; }";
-    let package = resolve.push_source("optional.wit", optional).unwrap();
-    let world = resolve.packages[package].worlds["reasoning-marks"];
-    c_bindings(&resolve, world, "output-parser/reasoning");
+    // What some kinds may export besides.
+    for (world, interface, folder) in [
+        ("reasoning-marks", "reasoning", "output-parser/reasoning"),
+        ("limits-of-callers", "quotas", "policy/quotas"),
+    ] {
+        let source = format!(
+            "package mortise:{interface}; world {world} {{ export mortise:plugin/{interface}@0.3.0; }}"
+        );
+        let package = resolve.push_source("optional.wit", &source).unwrap();
+        let id = resolve.packages[package].worlds[world];
+        c_bindings(&resolve, id, folder);
+    }
 }
 
 /// The files of a world, in a folder below `wit/c`.

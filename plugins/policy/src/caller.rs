@@ -27,6 +27,23 @@ pub(crate) struct Caller {
     pub(crate) account: String,
 }
 
+impl Caller {
+    /// A caller that the host knows, or the problem of its terms.
+    pub(crate) fn known(
+        kind: String,
+        id: String,
+        tenant: Option<String>,
+        terms: Terms,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            account: account(&kind, &id),
+            subject: id,
+            tenant,
+            limits: terms.limits()?,
+        })
+    }
+}
+
 /// Facts of the host about the caller.
 #[derive(Deserialize, Default)]
 struct Identity {
@@ -70,13 +87,8 @@ pub(crate) fn recognise(
         });
     }
     if let Some(known) = identity.caller {
-        let limits = known.terms.limits();
-        return Ok(Caller {
-            account: account(&known.kind, &known.id),
-            subject: known.id,
-            tenant: known.tenant,
-            limits: limits.map_err(|problem| unreadable(&problem))?,
-        });
+        return Caller::known(known.kind, known.id, known.tenant, known.terms)
+            .map_err(|problem| unreadable(&problem));
     }
     let credential = credential(facts.headers);
     let guarded = identity.closed || !settings.keys.is_empty();

@@ -8,8 +8,8 @@ use crate::address;
 use crate::caller::{self, Caller, forbidden};
 use crate::glob;
 use crate::rates;
-use crate::settings::Settings;
-pub use crate::wit::{Allow, Decision, Deny, Facts, Host, Verdict, Withdrawal};
+use crate::settings::{Settings, Terms};
+pub use crate::wit::{Allow, Decision, Deny, Facts, Host, Quota, Unit, Verdict, Withdrawal};
 
 /// Decide on a request.
 pub fn authorize(settings: &Settings, host: &impl Host, facts: Facts<'_>) -> Decision {
@@ -54,6 +54,25 @@ pub fn account(host: &impl Host, lease: Option<&str>, tokens: u64) {
     if let Some(lease) = lease {
         rates::settle(host, lease, tokens);
     }
+}
+
+/// Limits that requests of a caller count against, by its kind, id, tenant and terms as the host tells them.
+///
+/// # Errors
+/// When the terms cannot be read; the text says why.
+pub fn quotas(
+    settings: &Settings,
+    kind: String,
+    id: String,
+    tenant: Option<String>,
+    terms: &str,
+) -> Result<Vec<Quota>, String> {
+    let unreadable =
+        |problem: String| format!("the terms of this caller cannot be read: {problem}");
+    let terms: Terms =
+        serde_json::from_str(terms).map_err(|error| unreadable(error.to_string()))?;
+    let caller = Caller::known(kind, id, tenant, terms).map_err(unreadable)?;
+    Ok(rates::quotas(settings, &caller))
 }
 
 fn check_address(settings: &Settings, client: Option<IpAddr>) -> Result<(), Deny> {

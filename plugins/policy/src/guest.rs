@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::decide::{self, Decision, Facts, Verdict, Withdrawal};
+use crate::decide::{self, Decision, Facts, Unit, Verdict, Withdrawal};
 use crate::settings::Settings;
 
 #[allow(
@@ -15,13 +15,21 @@ use crate::settings::Settings;
 mod bindings {
     wit_bindgen::generate!({
         path: "../../wit/v0.3",
-        world: "policy-plugin",
+        inline: "
+            package mortise:policy;
+            world policy-with-quotas {
+                include mortise:plugin/policy-plugin@0.3.0;
+                export mortise:plugin/quotas@0.3.0;
+            }
+        ",
+        world: "mortise:policy/policy-with-quotas",
+        generate_all,
     });
     use super::Plugin;
     export!(Plugin);
 }
 
-use bindings::exports::mortise::plugin::{lifecycle, policy};
+use bindings::exports::mortise::plugin::{lifecycle, policy, quotas};
 use bindings::mortise::plugin::types::Fault;
 use bindings::mortise::plugin::{clock, ledger, secrets, settings};
 
@@ -141,5 +149,31 @@ impl policy::Guest for Plugin {
         let tokens = u64::from(usage.prompt_tokens) + u64::from(usage.completion_tokens);
         decide::account(&Imports, usage.lease.as_deref(), tokens);
         Ok(())
+    }
+}
+
+impl quotas::Guest for Plugin {
+    fn describe(caller: quotas::Caller) -> Result<Option<Vec<quotas::Quota>>, String> {
+        let quotas::Caller {
+            id,
+            kind,
+            tenant,
+            terms,
+        } = caller;
+        let settings = prepared().map_err(|fault| fault.to_string())?;
+        let limits = decide::quotas(settings, kind, id, tenant, &terms)?;
+        let told = limits.into_iter().map(|quota| quotas::Quota {
+            name: quota.name.to_owned(),
+            unit: match quota.unit {
+                Unit::Requests => quotas::Unit::Requests,
+                Unit::Tokens => quotas::Unit::Tokens,
+                Unit::Answers => quotas::Unit::Answers,
+            },
+            shared_by: quota.shared_by,
+            bucket: quota.bucket,
+            capacity: quota.capacity,
+            period_ms: quota.period_ms,
+        });
+        Ok(Some(told.collect()))
     }
 }

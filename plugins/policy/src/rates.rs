@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
 use crate::settings::{Rates, Settings};
-use crate::wit::{Deny, Facts, Host, Verdict, Withdrawal};
+use crate::wit::{Deny, Facts, Host, Quota, Unit, Verdict, Withdrawal};
 
 const SECOND_MS: u64 = 1_000;
 const MINUTE_MS: u64 = 60_000;
@@ -25,15 +25,6 @@ const WITHOUT_ANSWER: [&str; 7] = [
     "/tokenize",
     "/detokenize",
 ];
-
-/// Unit that a limit counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Requests,
-    Tokens,
-    /// Answers under way.
-    Answers,
-}
 
 /// One withdrawal.
 struct Draw {
@@ -146,11 +137,7 @@ fn lease(draws: Vec<Draw>) -> Option<String> {
 
 /// The withdrawals of a request, those of its key first, then those of its tenant.
 fn draws(settings: &Settings, caller: &Caller, facts: Facts<'_>) -> Vec<Draw> {
-    let tenant = caller.tenant.as_deref();
-    let tenant = tenant.and_then(|name| {
-        let limits = settings.tenants.iter().find(|tenant| tenant.name == name)?;
-        Some((format!("tenant.{name}"), &limits.rates))
-    });
+    let tenant = tenant_of(settings, caller).map(|(_, account, rates)| (account, rates));
     let own = (caller.account.clone(), &caller.limits.rates);
     let tokens = estimate(caller.limits.max_tokens, facts);
     let mut draws = Vec::new();
@@ -160,70 +147,146 @@ fn draws(settings: &Settings, caller: &Caller, facts: Facts<'_>) -> Vec<Draw> {
     draws
 }
 
-fn of_account(account: &str, rates: &Rates, tokens: u64, answers: bool, draws: &mut Vec<Draw>) {
-    let limits = [
-        (
-            Unit::Tokens,
+/// A kind of limit, and how much of it there is.
+struct Limit {
+    unit: Unit,
+    /// Name of the term.
+    term: &'static str,
+    /// End of the names of its headers, and beginning of the name of its bucket.
+    name: &'static str,
+    /// The period in words.
+    per: &'static str,
+    capacity: Option<u64>,
+    period_ms: u64,
+}
+
+/// All kinds of limits, with those that are set.
+fn limits(rates: &Rates) -> [Limit; 6] {
+    let limit = |unit, term, name, per, capacity, period_ms| Limit {
+        unit,
+        term,
+        name,
+        per,
+        capacity,
+        period_ms,
+    };
+    // Places come back when answers end. Should one be lost, it comes back after a day.
+    let lost = DAY_MS.saturating_mul(rates.max_concurrent.unwrap_or(0));
+    let (requests, tokens, answers) = (Unit::Requests, Unit::Tokens, Unit::Answers);
+    let (second, minute, day) = (" per second", " per minute", " per day");
+    let (of_tokens, of_requests) = (rates.tokens_per_day, rates.requests_per_day);
+    let at_once = rates.max_concurrent;
+    let (tokens_a_minute, a_minute) = (rates.tokens_per_minute, rates.requests_per_minute);
+    let a_second = rates.requests_per_second;
+    [
+        limit(
+            tokens,
+            "tokens_per_minute",
             "tokens",
-            " per minute",
-            rates.tokens_per_minute,
+            minute,
+            tokens_a_minute,
             MINUTE_MS,
         ),
-        (
-            Unit::Tokens,
+        limit(
+            tokens,
+            "tokens_per_day",
             "tokens-day",
-            " per day",
-            rates.tokens_per_day,
+            day,
+            of_tokens,
             DAY_MS,
         ),
-        (
-            Unit::Requests,
+        limit(
+            requests,
+            "requests_per_second",
             "requests-second",
-            " per second",
-            rates.requests_per_second,
+            second,
+            a_second,
             SECOND_MS,
         ),
-        (
-            Unit::Requests,
+        limit(
+            requests,
+            "requests_per_minute",
             "requests",
-            " per minute",
-            rates.requests_per_minute,
+            minute,
+            a_minute,
             MINUTE_MS,
         ),
-        (
-            Unit::Requests,
+        limit(
+            requests,
+            "requests_per_day",
             "requests-day",
-            " per day",
-            rates.requests_per_day,
+            day,
+            of_requests,
             DAY_MS,
         ),
-        (
-            Unit::Answers,
+        limit(
+            answers,
+            "max_concurrent",
             "~answers",
             " at once",
-            rates.max_concurrent,
-            0,
+            at_once,
+            lost,
         ),
-    ];
-    for (unit, name, per, limit, period_ms) in limits {
-        let Some(capacity) = limit else { continue };
-        let (cost, period_ms) = match unit {
-            Unit::Requests => (1, period_ms),
+    ]
+}
+
+/// Limits of an account, with the buckets that count them.
+fn quotas_of(account: &str, shared_by: Option<&str>, rates: &Rates) -> Vec<Quota> {
+    let quotas = limits(rates).into_iter().filter_map(|limit| {
+        Some(Quota {
+            name: limit.term,
+            unit: limit.unit,
+            shared_by: shared_by.map(str::to_owned),
+            bucket: bucket(&limit, account),
+            capacity: limit.capacity?,
+            period_ms: limit.period_ms,
+        })
+    });
+    quotas.collect()
+}
+
+/// Limits that requests of a caller count against: its own, then those of its tenant.
+pub(crate) fn quotas(settings: &Settings, caller: &Caller) -> Vec<Quota> {
+    let mut quotas = quotas_of(&caller.account, None, &caller.limits.rates);
+    if let Some((name, account, rates)) = tenant_of(settings, caller) {
+        let holder = format!("tenant {name}");
+        quotas.extend(quotas_of(&account, Some(&holder), rates));
+    }
+    quotas
+}
+
+fn bucket(limit: &Limit, account: &str) -> String {
+    format!("{}.{account}", limit.name)
+}
+
+/// Name, account and limits of the tenant of a caller, if it has limits.
+fn tenant_of<'a>(settings: &'a Settings, caller: &Caller) -> Option<(&'a str, String, &'a Rates)> {
+    let name = caller.tenant.as_deref()?;
+    let tenant = settings.tenants.iter().find(|tenant| tenant.name == name)?;
+    Some((&tenant.name, format!("tenant.{name}"), &tenant.rates))
+}
+
+fn of_account(account: &str, rates: &Rates, tokens: u64, answers: bool, draws: &mut Vec<Draw>) {
+    for limit in limits(rates) {
+        let Some(capacity) = limit.capacity else {
+            continue;
+        };
+        let cost = match limit.unit {
+            Unit::Requests => 1,
             // More than the bucket holds takes all of it, so that it is served when nothing else is.
-            Unit::Tokens if answers => (tokens.clamp(1, capacity.max(1)), period_ms),
-            Unit::Tokens => (0, period_ms),
-            // Places come back when answers end. Should one be lost, it comes back after a day.
-            Unit::Answers if answers => (1, DAY_MS.saturating_mul(capacity)),
+            Unit::Tokens if answers => tokens.clamp(1, capacity.max(1)),
+            Unit::Tokens => 0,
+            Unit::Answers if answers => 1,
             Unit::Answers => continue,
         };
         draws.push(Draw {
-            unit,
-            name,
-            per,
-            bucket: format!("{name}.{account}"),
+            unit: limit.unit,
+            name: limit.name,
+            per: limit.per,
+            bucket: bucket(&limit, account),
             cost,
             capacity,
-            period_ms,
+            period_ms: limit.period_ms,
         });
     }
 }

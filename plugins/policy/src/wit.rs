@@ -102,3 +102,31 @@ pub struct Deny {
     /// Response headers.
     pub headers: Vec<(String, String)>,
 }
+
+/// `quotas.unit`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Requests.
+    Requests,
+    /// Tokens of prompts and answers.
+    Tokens,
+    /// Answers under way.
+    Answers,
+}
+
+/// `quotas.quota`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    /// Name of the limit, that of the term.
+    pub name: &'static str,
+    /// Unit that it counts.
+    pub unit: Unit,
+    /// Holder that shares it with others: the tenant.
+    pub shared_by: Option<String>,
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Amount that the bucket holds.
+    pub capacity: u64,
+    /// Time in which it refills.
+    pub period_ms: u64,
+}

@@ -12,6 +12,8 @@ mod inner_template;
 mod outer_template;
 #[cfg(any(feature = "inner-template", feature = "outer-template"))]
 mod parts;
+#[cfg(feature = "telling-policy")]
+mod telling_policy;
 
 /// A constructor that does not return: it runs before any export can be called.
 #[cfg(feature = "endless-start")]

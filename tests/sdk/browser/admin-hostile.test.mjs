@@ -47,6 +47,7 @@ test("what a hostile server writes into any field stays text", async () => {
       ["aliases", answers.aliases],
       ["loras", answers.loras],
       ["keys", answers.keys],
+      ["quotas", named((text) => ({ id: text, reason: text, quotas: [{ policy: text, name: text, unit: text, shared_by: text, limit: 2, used: 1, remaining: 1, period_ms: 1, resets_at: text }] }))],
       ...CORPUS.map((text) => ["model.circuit", { model: text, circuit: text }]),
       ["model.state", { model: CORPUS[0], state: CORPUS[0], error: CORPUS[0] }],
       ["model.progress", { model: CORPUS[1], state: "loading", stage: CORPUS[1], file: CORPUS[1], bytes_done: 1, bytes_total: 2 }],

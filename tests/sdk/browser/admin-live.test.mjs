@@ -14,10 +14,10 @@ async function elsewhere(method, path, body) {
   return response.json();
 }
 
-const chat = (model) =>
+const chat = (model, key) =>
   fetch(`${ADMIN_API}v1/chat/completions`, {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) },
     body: JSON.stringify({ model, max_tokens: 2, messages: [{ role: "user", content: "Hi" }] }),
   });
 
@@ -49,6 +49,35 @@ test("keys that change elsewhere or expire are shown, and so is what requests co
   await elsewhere("POST", "keys/bea/revoke");
   await row(page, "keys", "bea").getByText("revoked", { exact: true }).waitFor();
   await elsewhere("DELETE", "keys/bea");
+  await page.getByText("No key has been issued here.").waitFor();
+  await close();
+});
+
+test("how much of its limits a key has used is shown, and follows its requests", async () => {
+  const reads = [];
+  const prepare = (page) => page.on("request", (request) => /v1.admin.*quotas/.test(request.url()) && !request.url().includes("events") && reads.push(request.url()));
+  const { page, close } = await signedIn("keys", { prepare });
+  const made = await elsewhere("POST", "keys", { id: "dan", terms: { requests_per_day: 4, tokens_per_day: 100_000 } });
+  await elsewhere("POST", "keys", { id: "eve" });
+  const dan = row(page, "keys", "dan");
+  const requests = dan.getByRole("meter", { name: "requests per day, dan" });
+  await requests.waitFor();
+  assert.equal(await requests.getAttribute("aria-valuetext"), "0 of 4 used, 4 left");
+  await row(page, "keys", "eve").getByText("no limit", { exact: true }).first().waitFor();
+  assert.equal((await chat("slow", made.key)).status, 200);
+  // The words say what the bar does.
+  await dan.getByText(/^1 of 4 used, 3 left; full again at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/).waitFor();
+  assert.deepEqual(await requests.evaluate(({ value, max }) => [value, max]), [1, 4]);
+  assert.equal(await requests.getAttribute("aria-valuenow"), "1");
+  for (let left = 3; left > 0; left--) assert.equal((await chat("slow", made.key)).status, 200);
+  assert.equal((await chat("slow", made.key)).status, 429);
+  await dan.getByText(/^4 of 4 used, 0 left; /).waitFor();
+  await accessible(page, "keys with limits");
+  await elsewhere("POST", "keys/dan/revoke");
+  await dan.getByText("Not known: the key is revoked", { exact: false }).waitFor();
+  assert.equal(await dan.getByRole("meter").count(), 0);
+  assert.deepEqual(reads, [], "the events tell; nothing is asked for");
+  for (const id of ["dan", "eve"]) await elsewhere("DELETE", `keys/${id}`);
   await page.getByText("No key has been issued here.").waitFor();
   await close();
 });

@@ -157,6 +157,24 @@ pub mod policy {
     });
 }
 
+/// Limits of callers, which policies export besides.
+pub mod quotas {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "
+            package mortise:sdk;
+            world with-quotas {
+                export mortise:plugin/quotas@0.3.0;
+            }
+        ",
+        world: "mortise:sdk/with-quotas",
+        additional_derives: [PartialEq],
+        pub_export_macro: true,
+        export_macro_name: "export_quotas",
+        default_bindings_module: "mortise_plugin_sdk::bindings::quotas",
+    });
+}
+
 /// A tool plugin.
 pub mod tool {
     wit_bindgen::generate!({

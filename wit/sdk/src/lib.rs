@@ -97,6 +97,13 @@ macro_rules! export {
     };
     (policy: $plugin:ty) => {
         $crate::export!(@ policy export_policy $plugin);
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            type MortiseQuotas = $crate::policy::Component<$plugin>;
+            $crate::bindings::quotas::export_quotas!(
+                MortiseQuotas with_types_in $crate::bindings::quotas
+            );
+        };
     };
     (tool: $plugin:ty) => {
         $crate::export!(@ tool export_tool $plugin);

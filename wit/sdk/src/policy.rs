@@ -6,12 +6,14 @@ use serde::de::DeserializeOwned;
 
 use crate::bindings::lifecycle::exports::mortise::plugin::lifecycle;
 use crate::bindings::policy::exports::mortise::plugin as wit;
+use crate::bindings::quotas::exports::mortise::plugin::quotas;
 use crate::{Fault, prepared};
 
 pub use crate::bindings::imports::mortise::plugin::{ledger, secrets};
 pub use crate::bindings::policy::exports::mortise::plugin::policy::{
     Allow, Decision, Deny, Facts, Principal, Rewrite, SystemPlace, SystemPrompt, ToolGrant, Usage,
 };
+pub use crate::bindings::quotas::exports::mortise::plugin::quotas::{Caller, Quota, Unit};
 
 /// A policy. Make it a component with [`export!`](crate::export).
 pub trait Policy: Sized + 'static {
@@ -38,6 +40,40 @@ pub trait Policy: Sized + 'static {
     fn account(&self, usage: Usage) -> Result<(), Fault> {
         let _ = usage;
         Ok(())
+    }
+
+    /// Tell the limits that requests of a caller count against, so that operators see how much of each is used. None
+    /// unless you write it, and then operators are told that the policy does not say.
+    ///
+    /// ```
+    /// # use mortise_plugin_sdk::policy::{Allow, Caller, Decision, Facts, Policy, Quota, Unit};
+    /// # use mortise_plugin_sdk::{Fault, NoSettings};
+    /// # struct Daily { requests: u64 }
+    /// # impl Policy for Daily {
+    /// #     type Settings = NoSettings;
+    /// #     fn prepare(_: NoSettings) -> Result<Self, Fault> { Ok(Self { requests: 1000 }) }
+    /// #     fn authorize(&self, _: Facts) -> Result<Decision, Fault> { Ok(Allow::subject("a").into()) }
+    /// fn quotas(&self, caller: Caller) -> Result<Option<Vec<Quota>>, String> {
+    ///     let Some(tenant) = caller.tenant else {
+    ///         return Ok(Some(Vec::new()));
+    ///     };
+    ///     Ok(Some(vec![Quota {
+    ///         name: "requests_per_day".to_owned(),
+    ///         unit: Unit::Requests,
+    ///         shared_by: Some(format!("tenant {tenant}")),
+    ///         bucket: format!("requests/{tenant}"),
+    ///         capacity: self.requests,
+    ///         period_ms: 86_400_000,
+    ///     }]))
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The text is shown to the operator in place of the limits.
+    fn quotas(&self, caller: Caller) -> Result<Option<Vec<Quota>>, String> {
+        let _ = caller;
+        Ok(None)
     }
 }
 
@@ -163,6 +199,13 @@ impl<P: Policy> wit::policy::Guest for Component<P> {
 
     fn account(usage: Usage) -> Result<(), Fault> {
         prepared::plugin::<P>()?.account(usage)
+    }
+}
+
+impl<P: Policy> quotas::Guest for Component<P> {
+    fn describe(caller: Caller) -> Result<Option<Vec<Quota>>, String> {
+        let plugin = prepared::plugin::<P>().map_err(|fault| fault.to_string())?;
+        plugin.quotas(caller)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `mortise keys …`: keys of callers, of a running server over its admin side, or in a store that no server has open.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
@@ -22,6 +23,12 @@ use crate::key_args::{KeyTarget, KeyTermArgs, KeysCommand};
 /// Longest password that is read, in bytes, with the end of its line.
 const MAX_PASSWORD_BYTES: u64 = 4_096;
 
+/// Reason for which the limits of keys in a file have no use.
+const NOBODY_COUNTS: &str = "a running server counts, and the file was read without one";
+
+/// Widest column of what is used, in characters; a longer cell puts off the rest of its line.
+const WIDEST_USED: usize = 60;
+
 /// Do what the command line says.
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     match command {
@@ -43,11 +50,8 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
         }
         KeysCommand::List { json, place } => {
             let rows = match of(place)? {
-                Place::Server(admin) => admin.get("/v1/admin/keys")?,
-                Place::File(keys) => {
-                    let rows: Vec<Value> = keys.keys.list().iter().map(|key| row(key)).collect();
-                    json!({"object": "list", "data": rows})
-                }
+                Place::Server(admin) => listed(&admin)?,
+                Place::File(keys) => kept(&keys.keys),
             };
             print_as(json, &rows, table)
         }
@@ -250,6 +254,70 @@ fn row(key: &IssuedKey) -> Value {
     })
 }
 
+/// Keys of a file.
+fn kept(keys: &Keys) -> Value {
+    let rows = keys.list().into_iter();
+    let rows = rows.map(|key| with_quotas(row(&key), None, NOBODY_COUNTS));
+    json!({"object": "list", "data": rows.collect::<Vec<_>>()})
+}
+
+/// Keys of a running server, with how much of each limit is used.
+fn listed(admin: &AdminClient) -> anyhow::Result<Value> {
+    let mut keys = admin.get("/v1/admin/keys")?;
+    let mut quotas = HashMap::new();
+    let mut path = "/v1/admin/quotas".to_owned();
+    loop {
+        let page = admin.get(&path)?;
+        let rows = page["data"].as_array().map_or(&[][..], Vec::as_slice);
+        quotas.extend(
+            rows.iter()
+                .map(|row| (text(&row["id"]).to_owned(), row.clone())),
+        );
+        match rows.last() {
+            Some(last) if page["has_more"] == true => {
+                let after = utf8_percent_encode(text(&last["id"]), NON_ALPHANUMERIC);
+                path = format!("/v1/admin/quotas?after={after}");
+            }
+            _ => break,
+        }
+    }
+    if let Some(rows) = keys["data"].as_array_mut() {
+        for row in rows {
+            let told = quotas.get(text(&row["id"]));
+            *row = with_quotas(row.take(), told, "the key was deleted meanwhile");
+        }
+    }
+    Ok(keys)
+}
+
+/// A row with the limits that a server told of the key; null and the reason without them.
+fn with_quotas(mut row: Value, told: Option<&Value>, none: &str) -> Value {
+    row["quotas"] = told.map_or(Value::Null, |told| told["quotas"].clone());
+    row["quotas_reason"] = told.map_or_else(|| json!(none), |told| told["reason"].clone());
+    row
+}
+
+/// Use of each limit in words, or the reason for which it is not known.
+fn used(row: &Value) -> String {
+    let one = |quota: &Value| {
+        let shared = match quota["shared_by"].as_str() {
+            Some(holder) => format!(" ({holder})"),
+            None => String::new(),
+        };
+        let (used, limit) = (&quota["used"], &quota["limit"]);
+        format!("{}{shared} {used} of {limit}", text(&quota["name"]))
+    };
+    let quotas = row["quotas"].as_array();
+    let mut parts: Vec<String> = quotas.into_iter().flatten().map(one).collect();
+    if let Some(reason) = row["quotas_reason"].as_str() {
+        parts.push(format!("unknown: {reason}"));
+    }
+    match parts.is_empty() {
+        true => "no limit".to_owned(),
+        false => parts.join(", "),
+    }
+}
+
 /// The secret alone, so that a script can take it.
 fn secret(row: &Value) -> String {
     format!("{}\n", text(&row["key"]))
@@ -263,14 +331,17 @@ fn table(rows: &Value) -> String {
         lengths.max().unwrap_or(0).max(head.len())
     };
     let (ids, tenants) = (wide("id", "ID"), wide("tenant", "TENANT"));
+    let used: Vec<String> = rows.iter().map(used).collect();
+    let widths = used.iter().map(|used| used.chars().count());
+    let widest = widths.max().unwrap_or(0).clamp(4, WIDEST_USED);
     let mut lines = format!(
-        "{:ids$}  {:tenants$}  {:8}  SECRETS  TERMS\n",
-        "ID", "TENANT", "STATE"
+        "{:ids$}  {:tenants$}  {:8}  SECRETS  {:widest$}  TERMS\n",
+        "ID", "TENANT", "STATE", "USED"
     );
-    for row in rows {
+    for (row, used) in rows.iter().zip(&used) {
         let _ = writeln!(
             lines,
-            "{:ids$}  {:tenants$}  {:8}  {:>7}  {}",
+            "{:ids$}  {:tenants$}  {:8}  {:>7}  {used:widest$}  {}",
             text(&row["id"]),
             text(&row["tenant"]),
             text(&row["state"]),

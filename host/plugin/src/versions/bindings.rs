@@ -29,6 +29,7 @@ pub mod v0_3 {
                 import mortise:plugin/reasoning@0.3.0;
                 import mortise:plugin/grammar@0.3.0;
                 import mortise:plugin/policy@0.3.0;
+                import mortise:plugin/quotas@0.3.0;
                 import mortise:plugin/tool@0.3.0;
                 import mortise:plugin/guardrail@0.3.0;
                 import mortise:plugin/retriever@0.3.0;

@@ -13,4 +13,4 @@ pub(crate) use exports::{
     ChatTemplateExports, GrammarExports, GuardrailExports, OutputParserExports, RetrieverExports,
     ToolExports,
 };
-pub(crate) use policy::PolicyExports;
+pub(crate) use policy::{PolicyExports, quotas_of};

@@ -6,7 +6,7 @@ use wasmtime::component::{InstancePre, TypedFunc};
 
 use super::bindings::v0_1::mortise::plugin::{policy as v0_1, types as types_v0_1};
 use super::bindings::v0_2::mortise::plugin::policy as v0_2;
-use super::bindings::v0_3::mortise::plugin::policy as v0_3;
+use super::bindings::v0_3::mortise::plugin::{policy as v0_3, quotas};
 use super::convert;
 use super::exports::exports;
 use super::functions::{Fallible, Functions, KindFunctions};
@@ -15,8 +15,8 @@ use crate::instance::Exports;
 use crate::kind::ContractVersion;
 use crate::state::StoreData;
 use crate::{
-    Allowance, Decision, Denial, Facts, Fault, Finish, Kind, Principal, Rewrite, SystemPlace,
-    ToolGrant, UsageReport,
+    Allowance, CallerQuota, Decision, Denial, Facts, Fault, Finish, Kind, Principal, QuotaCaller,
+    QuotaUnit, Rate, Rewrite, SystemPlace, ToolGrant, UsageReport,
 };
 
 exports!(
@@ -24,8 +24,45 @@ exports!(
     PolicyExports: Policy {
         authorize: Authorize = authorize("authorize"),
         account: Account = account("account"),
+        quotas: Option<DescribeQuotas> = optional("quotas#describe"),
     }
 );
+
+/// `quotas.describe`, of components that have it.
+pub(crate) type DescribeQuotas =
+    TypedFunc<(quotas::Caller,), (Result<Option<Vec<quotas::Quota>>, String>,)>;
+
+/// Limits that a policy tells of a caller; `None` if it tells none.
+pub(crate) async fn quotas_of(
+    function: &DescribeQuotas,
+    store: &mut Store<StoreData>,
+    caller: &QuotaCaller,
+) -> GuestResult<Option<Vec<CallerQuota>>> {
+    let caller = quotas::Caller {
+        id: caller.id.clone(),
+        kind: caller.kind.to_owned(),
+        tenant: caller.tenant.clone(),
+        terms: caller.terms.clone(),
+    };
+    let (said,) = function.call_async(store, (caller,)).await?;
+    let quota = |quota: quotas::Quota| CallerQuota {
+        name: quota.name,
+        unit: match quota.unit {
+            quotas::Unit::Requests => QuotaUnit::Requests,
+            quotas::Unit::Tokens => QuotaUnit::Tokens,
+            quotas::Unit::Answers => QuotaUnit::Answers,
+            quotas::Unit::Other => QuotaUnit::Other,
+        },
+        shared_by: quota.shared_by,
+        bucket: quota.bucket,
+        rate: Rate {
+            capacity: quota.capacity,
+            period_ms: quota.period_ms,
+        },
+    };
+    let said = said.map(|quotas| quotas.map(|quotas| quotas.into_iter().map(quota).collect()));
+    Ok(said.map_err(Fault::Unsupported))
+}
 
 impl Functions<'_> {
     fn authorize(&mut self, name: &str) -> wasmtime::Result<Authorize> {

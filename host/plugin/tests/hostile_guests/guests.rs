@@ -69,6 +69,12 @@ pub(crate) fn greedy_template() -> Vec<u8> {
     build("greedy-template")
 }
 
+/// A policy that tells limits of callers.
+pub(crate) fn telling_policy() -> &'static [u8] {
+    static WASM: OnceLock<Vec<u8>> = OnceLock::new();
+    WASM.get_or_init(|| build("telling-policy"))
+}
+
 /// A component whose start function does not return.
 pub(crate) fn endless_start() -> Vec<u8> {
     build("endless-start")

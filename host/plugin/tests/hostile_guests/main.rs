@@ -13,6 +13,7 @@ mod instances;
 mod isolation;
 mod loading;
 mod observed;
+mod quotas;
 mod retriever;
 mod snapshots;
 mod swap;

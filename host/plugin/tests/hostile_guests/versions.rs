@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     ChatTemplate, Component, ComponentTools, Decision, Facts, Fault, Finish, Grammar,
-    GrammarSource, Kind, LoadError, OutputParser, ParserEvent, Policy, ToolAnswer, ToolCaller,
-    ToolGrant,
+    GrammarSource, Kind, LoadError, OutputParser, ParserEvent, Policy, QuotaCaller, QuotasUntold,
+    ToolAnswer, ToolCaller, ToolGrant,
 };
 
 use crate::exercise::exercise;
@@ -54,6 +54,22 @@ async fn components_built_against_earlier_versions_serve_as_every_kind_of_theirs
             let served = exercise(host, &component, kind, binding()).await;
             assert!(served.is_ok(), "{kind} {version}: {served:?}");
         }
+    }
+}
+
+/// Limits of callers are told since 0.3 only.
+#[tokio::test]
+async fn policies_of_earlier_versions_tell_no_limits_and_go_on() {
+    let caller = QuotaCaller {
+        id: "ann".to_owned(),
+        kind: "key",
+        tenant: None,
+        terms: "{}".to_owned(),
+    };
+    for wasm in [BUILT_AGAINST_0_1_0, BUILT_AGAINST_0_2_0] {
+        let policy = Policy::bind(&shared().host, &load(wasm), binding()).await;
+        let told = policy.unwrap().quotas(&context(), &caller).await;
+        assert_eq!(told, Err(QuotasUntold::NotExported));
     }
 }
 

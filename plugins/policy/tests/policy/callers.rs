@@ -206,3 +206,109 @@ proptest::proptest! {
         let _ = Settings::parse(&json);
     }
 }
+
+/// A ledger that notes what is asked of it.
+#[derive(Default)]
+struct Noted(RefCell<Vec<(String, u64, u64)>>);
+
+impl Host for Noted {
+    fn take_all(&self, withdrawals: &[Withdrawal<'_>]) -> Vec<Verdict> {
+        let buckets = withdrawals
+            .iter()
+            .map(|one| (one.bucket.to_owned(), one.capacity, one.period_ms));
+        self.0.borrow_mut().extend(buckets);
+        let verdict = Verdict {
+            allowed: true,
+            remaining: 0,
+            retry_after_ms: 0,
+        };
+        vec![verdict; withdrawals.len()]
+    }
+
+    fn adjust(&self, _: &str, _: i64, _: u64, _: u64) {
+        panic!("no request has ended")
+    }
+
+    fn find_secret(&self, _: &str) -> Option<String> {
+        panic!("the host recognised the caller")
+    }
+
+    fn now_ms(&self) -> u64 {
+        EPOCH_MS
+    }
+}
+
+#[test]
+fn the_limits_that_are_told_are_those_that_a_request_takes_from() {
+    let settings =
+        r#"{"tenants": [{"name": "acme", "requests_per_minute": 7, "max_concurrent": 3}]}"#;
+    let settings = Settings::parse(settings).unwrap();
+    let terms = r#"{"models": ["qwen*"], "requests_per_second": 1, "requests_per_minute": 2, "requests_per_day": 3,
+        "tokens_per_minute": 4, "tokens_per_day": 5, "max_concurrent": 6, "max_tokens": 9, "priority": 1}"#;
+    for (tenant, id, count) in [
+        (None, "ann", 6),
+        (Some("acme"), "ann", 8),
+        (Some("umbrella"), "issuer \u{fc}ber ann", 6),
+    ] {
+        let told = decide::quotas(
+            &settings,
+            "key".to_owned(),
+            id.to_owned(),
+            tenant.map(str::to_owned),
+            terms,
+        );
+        let told = told.unwrap();
+        let identity = format!(
+            r#"{{"caller": {{"id": {id:?}, "kind": "key", "tenant": {}, "terms": {terms}}}}}"#,
+            tenant.map_or("null".to_owned(), |tenant| format!("{tenant:?}"))
+        );
+        let noted = Noted::default();
+        let headers = [("mortise-identity".to_owned(), identity)];
+        let facts = Facts {
+            route: "/v1/chat/completions",
+            peer: "10.0.0.7",
+            headers: &headers,
+            model: Some("qwen3"),
+            max_tokens: None,
+            tools: &[],
+            server_tools: &[],
+        };
+        allowed(decide::authorize(&settings, &noted, facts));
+        let buckets = told
+            .iter()
+            .map(|quota| (quota.bucket.clone(), quota.capacity, quota.period_ms));
+        assert_eq!(
+            buckets.collect::<Vec<_>>(),
+            noted.0.into_inner(),
+            "{id} of {tenant:?}"
+        );
+        assert_eq!(told.len(), count);
+        let shared = told
+            .iter()
+            .filter(|quota| quota.shared_by.as_deref() == Some("tenant acme"));
+        assert_eq!(shared.count(), count - 6);
+    }
+    let told =
+        |terms: &str| decide::quotas(&settings, "key".to_owned(), "ann".to_owned(), None, terms);
+    let names: Vec<&str> = told(terms)
+        .unwrap()
+        .iter()
+        .map(|quota| quota.name)
+        .collect();
+    let in_order = [
+        "tokens_per_minute",
+        "tokens_per_day",
+        "requests_per_second",
+        "requests_per_minute",
+        "requests_per_day",
+        "max_concurrent",
+    ];
+    assert_eq!(names, in_order);
+    assert_eq!(told("{}").unwrap(), []);
+    for wrong in ["{", r#"{"requests_per_day": 0}"#, r#"{"no_such": 1}"#] {
+        assert!(
+            told(wrong).unwrap_err().contains("cannot be read"),
+            "{wrong}"
+        );
+    }
+}

@@ -75,6 +75,7 @@ fn bound(policy: &Arc<FakePolicy>, tenant: &'static str) -> Arc<dyn DecidePolicy
     Arc::new(ScopedPolicy {
         policy: policy.clone(),
         scope: Arc::new(move |asking: &RoutingKey<'_>| asking.tenant == Some(tenant)),
+        tenants: Arc::new(move |asking| asking == Some(tenant)),
         by_tenant: true,
         required: true,
     })
