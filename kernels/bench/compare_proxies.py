@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""What a proxy costs: the same upstream asked directly, through mortise, and through LiteLLM.
+"""What a proxy costs: the same upstream asked directly, through mortise, through nginx and through LiteLLM.
 
-    kernels/bench/compare_proxies.py --mortise target/release/mortise [--litellm VENV/bin/litellm]
+    kernels/bench/compare_proxies.py --mortise target/release/mortise [--nginx nginx] [--litellm VENV/bin/litellm]
 
 The upstream is a mortise whose model says a fixed sentence. A closed loop of connections asks for whole answers,
 then for streams. With `--rate`, so many requests a second are asked instead, and one that waits for the answer before
 it on its connection counts from when it was due. Processor time is that of the proxy's processes, from /proc, over the
-requests of a run; it is what other work on the machine disturbs least. Needs Linux and Python 3.9, and nothing from
-PyPI but LiteLLM itself.
+requests of a run; it is what other work on the machine disturbs least. nginx passes bytes on (`proxy_pass`, connections to
+the upstream kept, no log, nothing buffered of a stream) and reads no JSON, knows no key and counts nothing: what it costs is the least that a
+process between client and upstream can. The servers are asked by turns in each run, and the last columns are the least and the
+most of the runs. Needs Linux and Python 3.9, and nothing from PyPI but LiteLLM itself.
 """
 
 import argparse
@@ -23,6 +25,36 @@ import tempfile
 import time
 
 KEY = "sk-a-key-of-the-benchmark"
+NGINX = """
+daemon off;
+worker_processes {workers};
+pid {folder}/nginx.pid;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    keepalive_requests 1000000000;
+    upstream bench {{
+        server 127.0.0.1:{upstream};
+        keepalive 64;
+        keepalive_requests 1000000000;
+    }}
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{
+            proxy_pass http://bench;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host "127.0.0.1:{upstream}";
+            proxy_buffering off;
+        }}
+    }}
+}}
+"""
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 
 
@@ -150,6 +182,11 @@ def servers(options, folder):
         ("upstream", upstream, [*serve, "--config", script, "--port", str(upstream)], "/ready"),
         ("mortise", port, [*serve, "--config", proxy, "--port", str(port)], "/ready"),
     ]
+    if options.nginx:
+        port, config = free_port(), folder / "nginx.conf"
+        config.write_text(NGINX.format(folder=folder, port=port, upstream=upstream, workers=os.cpu_count()))
+        command = [options.nginx, "-c", config, "-p", folder, "-e", folder / "nginx.log"]
+        started.append(("nginx", port, command, "/ready"))
     if options.litellm:
         port, config = free_port(), folder / "litellm.yaml"
         config.write_text(
@@ -178,6 +215,7 @@ def servers(options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--mortise", required=True)
+    parser.add_argument("--nginx", help="the program, such as that of Debian's nginx-light")
     parser.add_argument("--litellm")
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--rate", type=float, help="requests a second, in place of a closed loop")
@@ -189,24 +227,32 @@ def main():
         try:
             for server in servers(options, pathlib.Path(folder)):
                 started.append(server)
-            print(f"{'server':9} {'answers':7} {'a second':>9} {'p50 ms':>8} {'p99 ms':>8} {'CPU us a request':>17} {'a chunk':>8}", flush=True)
+            print(
+                f"{'server':9} {'answers':7} {'a second':>9} {'p50 ms':>8} {'p99 ms':>8} {'CPU us a request':>17} {'a chunk':>8}"
+                f" {'CPU, least and most':>20}",
+                flush=True,
+            )
             for stream in (False, True):
-                for name, port, process in started:
-                    rows = []
+                rows = {name: [] for name, _, _ in started}
+                for _, port, _ in started:
                     asyncio.run(load(port, stream, options.connections, 1, options.rate))
-                    for _ in range(options.runs):
+                # By turns, so that what else the machine does meets all of them.
+                for _ in range(options.runs):
+                    for name, port, process in started:
                         before, begun = cpu_seconds(process.pid), time.perf_counter()
                         times, events = asyncio.run(load(port, stream, options.connections, options.seconds, options.rate))
                         took, used = time.perf_counter() - begun, cpu_seconds(process.pid) - before
                         times.sort()
-                        rows.append((
+                        rows[name].append((
                             len(times) / took, times[len(times) // 2] * 1e3, times[len(times) * 99 // 100] * 1e3,
                             used / len(times) * 1e6, used / events * 1e6 if events else float("nan"),
                         ))
-                    middle = [statistics.median(column) for column in zip(*rows)]
+                for name, _, _ in started:
+                    middle = [statistics.median(column) for column in zip(*rows[name])]
+                    used = [row[3] for row in rows[name]]
                     kind = "stream" if stream else "whole"
                     figures = f"{middle[0]:9.0f} {middle[1]:8.2f} {middle[2]:8.2f} {middle[3]:17.0f} {middle[4]:8.1f}"
-                    print(f"{name:9} {kind:7} {figures}", flush=True)
+                    print(f"{name:9} {kind:7} {figures} {min(used):9.0f} to {max(used):7.0f}", flush=True)
         finally:
             for _, _, process in started:
                 process.terminate()
