@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::client::Request;
 use crate::support::{Server, binary};
-use crate::{book_formats, book_requests};
+use crate::{book_errors, book_formats, book_requests};
 
 const KEY: &str = "an admin key of the tests";
 
@@ -142,7 +142,7 @@ fn pages() -> Vec<(&'static str, String)> {
         ("model-families.md", book_formats::families()),
         ("formats.md", book_formats::formats()),
         ("metrics.md", metrics(&server.get("/metrics").text())),
-        ("errors.md", errors()),
+        ("errors.md", book_errors::page()),
     ]
 }
 
@@ -165,69 +165,6 @@ fn metrics(page: &str) -> String {
     }
     rows
 }
-
-/// Codes of errors with their statuses, as the sources have them.
-fn errors() -> String {
-    let mut found: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
-    let mut left = vec![root().join("host")];
-    while let Some(path) = left.pop() {
-        if path.is_dir() {
-            let entries = std::fs::read_dir(&path).expect("read a folder");
-            left.extend(entries.map(|entry| entry.expect("an entry").path()));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = std::fs::read_to_string(&path).expect("a source");
-            let text = text.split("#[cfg(test)]\nmod").next().unwrap_or_default();
-            for rest in text.split("StatusCode::").skip(1) {
-                if let Some((code, status)) = problem(rest) {
-                    found.entry(code).or_default().insert(status);
-                }
-            }
-        }
-    }
-    assert!(found.len() > 60, "{} codes", found.len());
-    let mut page = format!(
-        "# Error codes\n\n{MADE}\n`error.code` of an answer, with the statuses that it comes with. Policies add codes of their own; \
-         [the life cycle](../lifecycle.md#errors) has those of models that are not loaded. Messages say what was wrong and what to do.\n\n\
-         | code | status |\n|---|---|\n"
-    );
-    for (code, statuses) in found {
-        let statuses: Vec<String> = statuses.iter().map(u16::to_string).collect();
-        let _ = writeln!(page, "| `{code}` | {} |", statuses.join(", "));
-    }
-    page
-}
-
-/// The code that follows a status, as in `NOT_FOUND, "unknown_route"`.
-fn problem(rest: &str) -> Option<(String, u16)> {
-    let (name, rest) = rest.split_once(',')?;
-    let status = STATUSES.iter().find(|(known, _)| *known == name)?.1;
-    let code = rest.trim_start().strip_prefix('"')?.split('"').next()?;
-    let is_code = |letter: char| letter.is_ascii_lowercase() || letter == '_';
-    (code.len() > 3 && code.chars().all(is_code)).then(|| (code.to_owned(), status))
-}
-
-const STATUSES: [(&str, u16); 20] = [
-    ("BAD_REQUEST", 400),
-    ("UNAUTHORIZED", 401),
-    ("FORBIDDEN", 403),
-    ("NOT_FOUND", 404),
-    ("METHOD_NOT_ALLOWED", 405),
-    ("REQUEST_TIMEOUT", 408),
-    ("CONFLICT", 409),
-    ("GONE", 410),
-    ("PAYLOAD_TOO_LARGE", 413),
-    ("URI_TOO_LONG", 414),
-    ("UNSUPPORTED_MEDIA_TYPE", 415),
-    ("UNPROCESSABLE_ENTITY", 422),
-    ("UPGRADE_REQUIRED", 426),
-    ("TOO_MANY_REQUESTS", 429),
-    ("REQUEST_HEADER_FIELDS_TOO_LARGE", 431),
-    ("INTERNAL_SERVER_ERROR", 500),
-    ("NOT_IMPLEMENTED", 501),
-    ("BAD_GATEWAY", 502),
-    ("SERVICE_UNAVAILABLE", 503),
-    ("GATEWAY_TIMEOUT", 504),
-];
 
 #[test]
 fn feature_z14_pages_of_the_reference_are_those_that_the_program_makes() {

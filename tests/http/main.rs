@@ -7,6 +7,7 @@ mod batches;
 mod bench;
 mod bodies;
 mod book;
+mod book_errors;
 mod book_formats;
 mod book_requests;
 mod command_errors;
