@@ -65,6 +65,6 @@ fn feature_x6_a_llama_server_that_ends_in_mid_stream_is_an_error_and_is_found_ag
     assert_eq!(answer.json()["error"]["code"], "upstream_error");
     let port = there.port();
     drop(there);
-    let _again = LlamaServer::at(&program, port);
+    let _again = LlamaServer::at(&program, port, &[]);
     until("it is asked again", || ask().status() == 200);
 }

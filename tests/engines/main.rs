@@ -5,6 +5,7 @@
 
 mod child;
 mod demo_gguf;
+mod embeddings;
 mod failures;
 mod front;
 mod rendered;
@@ -61,19 +62,25 @@ struct LlamaServer {
 impl LlamaServer {
     /// One that has loaded the demo model.
     fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// A server with further arguments.
+    fn start_with(more: &[&str]) -> Option<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
-        Some(Self::at(&program()?, port))
+        Some(Self::at(&program()?, port, more))
     }
 
-    fn at(program: &Path, port: u16) -> Self {
+    fn at(program: &Path, port: u16, more: &[&str]) -> Self {
         let child = Command::new(program)
             .arg("--model")
             .arg(demo_gguf::path())
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .args(["--threads", "2", "--no-webui"])
             .args(EXACT)
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
