@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use mortise_test_support as support;
+use serde_json::json;
 use support::binary;
 use support::client::Request;
 
@@ -154,6 +155,36 @@ fn feature_b5_a_second_mortise_serves_as_a_child() {
     assert!(answer.contains("mortise"), "{answer}");
     let pid = pid_of_child(server.pid());
     assert!(lives(pid));
+}
+
+#[test]
+fn feature_e4_a_child_process_makes_embeddings() {
+    let (program, folder) = (binary(), tempfile::tempdir().expect("make a folder"));
+    let demo = support::example::root().join("examples/demo-model/model");
+    let inner = folder.path().join("inner.toml");
+    let table = format!("[[models]]\nname = \"inner\"\npath = {demo:?}\npooling = \"last\"\n");
+    std::fs::write(&inner, table).expect("write");
+    let config = format!(
+        "{}[[models]]\nname = \"inner\"\n[models.child]\n\
+         command = [{program:?}, \"serve\", \"--config\", {inner:?}, \"--port\", \"{{port}}\"]\n\
+         api = \"mortise\"\ncapability = \"embed\"\nready_timeout_ms = 60000\n",
+        super::ADMIN
+    );
+    let (server, admin) = started(&config);
+    // The first request starts it.
+    let wanted = json!({"model": "inner", "input": ["The wind.", "Rain."]});
+    let made = server.post("/v1/embeddings", &wanted).ok();
+    assert_eq!(made["data"].as_array().map(Vec::len), Some(2));
+    let row = super::ask(&admin, Request::get("/v1/admin/models/inner")).ok();
+    assert_eq!(row["capabilities"], json!(["embed"]));
+    let pid = pid_of_child(server.pid());
+    assert!(lives(pid));
+    let kill = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(kill.expect("run kill").success());
+    support::until("its end is known", || {
+        let row = super::ask(&admin, Request::get("/v1/admin/models/inner")).ok();
+        row["runtime_state"] == "failed"
+    });
 }
 
 /// The command below the only guard of a server.

@@ -537,3 +537,26 @@ fn feature_e30_an_ingest_goes_on_after_sigkill() {
             .is_some_and(|text| text.contains("799"))
     );
 }
+
+#[test]
+fn feature_e30_a_model_of_another_server_makes_the_vectors_of_a_store() {
+    let there = server("");
+    let here = Server::configured(&format!(
+        "[[models]]\nname = \"remote\"\n[models.upstream]\nurls = [{:?}]\nmodel = \"embeds\"\napi = \"mortise\"\n\
+         capability = \"embed\"\n",
+        there.url("/v1")
+    ));
+    let caller = nobody(&here);
+    let file = caller.file("clauses.md", CLAUSES.as_bytes());
+    let store = caller.store(&[file]);
+    assert_eq!(caller.ingested(&store)["embedding_model"], "remote");
+    let found = caller.search(&store, json!({"query": "Clause two sets the wörld price."}));
+    let best = found[0]["content"][0]["text"].as_str().expect("a text");
+    assert!(best.contains("wörld price"), "{best}");
+    // New vectors are made there as well.
+    let path = format!("{STORES}/{store}/reembed");
+    assert_eq!(caller.post(&path, &json!({})).status(), 200);
+    until("new vectors", || {
+        caller.get(&path).ok()["status"] == "completed"
+    });
+}

@@ -220,7 +220,7 @@ fn many_calls(asked: &mut Asked) {
 }
 
 /// Runs an attack while the bystander is asked without pause, and checks that it always answers.
-fn beside_a_bystander(server: &Server, attack: impl FnOnce()) {
+pub(crate) fn beside_a_bystander(server: &Server, attack: impl FnOnce()) {
     let over = Arc::new(AtomicBool::new(false));
     let (seen, address) = (Arc::clone(&over), server.address().to_owned());
     let bystander = std::thread::spawn(move || {

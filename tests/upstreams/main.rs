@@ -3,6 +3,7 @@
 mod answers;
 mod command;
 mod dispatch;
+mod embeddings;
 mod gate;
 mod hostile;
 mod hygiene;

@@ -1,14 +1,14 @@
 //! Runtime of a model that a child process answers for.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_engine::{EngineLoad, SubmitError};
 use mortise_models::lifecycle::{LoadProgress, LoadStage};
 use mortise_models::{
     BaseUrl, ChildConfig, ConversationRequest, ConversationRuntime, ModelConfig, OutputStream,
-    RenderedRequest, RuntimeEnd, UpstreamConfig,
+    RemoteEmbeddingFuture, RemoteEmbeddingRequest, RemoteEmbeddingRuntime, RenderedRequest,
+    RuntimeEnd, UpstreamConfig,
 };
 use mortise_upstream::{ClientError, Probe, UpstreamRuntime};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -203,7 +203,7 @@ impl Starting<'_> {
     }
 }
 
-/// Answers conversations by asking a process that this server has started. Dropping it ends the process.
+/// Answers conversations, and makes embeddings, by asking a process that this server has started. Dropping it ends the process.
 #[derive(Debug)]
 pub struct ChildRuntime {
     upstream: UpstreamRuntime,
@@ -211,10 +211,33 @@ pub struct ChildRuntime {
     _port: Port,
 }
 
-impl ChildRuntime {
-    /// A runtime that others can hold.
-    pub fn shared(self) -> Arc<dyn ConversationRuntime> {
-        Arc::new(self)
+impl RemoteEmbeddingRuntime for ChildRuntime {
+    fn embed(&self, request: RemoteEmbeddingRequest) -> RemoteEmbeddingFuture<'_> {
+        self.upstream.embed(request)
+    }
+
+    fn has_prompts(&self) -> bool {
+        self.upstream.has_prompts()
+    }
+
+    fn embedding_requires_allow_remote(&self) -> bool {
+        self.upstream.embedding_requires_allow_remote()
+    }
+
+    fn text_length(&self) -> Option<usize> {
+        self.upstream.text_length()
+    }
+
+    fn embedding_load(&self) -> EngineLoad {
+        self.upstream.embedding_load()
+    }
+
+    fn process_bytes(&self) -> u64 {
+        self.process.memory_bytes()
+    }
+
+    fn process_end(&self) -> Option<RuntimeEnd> {
+        Some(self.process.end())
     }
 }
 

@@ -8,8 +8,9 @@ use mortise_child::Children;
 use mortise_models::conversation::TemplateArguments;
 use mortise_models::lifecycle::LoadProgress;
 use mortise_models::{
-    BaseUrl, ChildConfig, ConversationRuntime, Generator, LocalLoader, Model, ModelConfig,
-    ModelFiles, RenderedGenerator, Rendering, UpstreamConfig,
+    BaseUrl, Capability, ChildConfig, ConversationRuntime, EmbeddingBackend, EmbeddingPrompts,
+    Generator, LocalLoader, Model, ModelConfig, ModelFiles, RemoteEmbedder, RemoteEmbeddingRuntime,
+    RenderedGenerator, Rendering, UpstreamConfig,
 };
 use mortise_upstream::{UpstreamRuntime, discover};
 use tokio::runtime::Handle;
@@ -35,7 +36,7 @@ pub(crate) fn load(
 ) -> anyhow::Result<Model> {
     let files = text_files(config, upstream, local, progress)?;
     let runtime = start(&config.name, upstream)?;
-    Ok(model_of(config, runtime, files))
+    model_of(config, upstream.capability, runtime, files)
 }
 
 /// A model of a process of this server, once the process serves. Blocks.
@@ -49,7 +50,7 @@ pub(crate) fn load_child(
     let files = text_files(config, &child.upstream, local, progress)?;
     let starting = children.start(config, child, progress);
     let runtime = Handle::current().block_on(starting)?;
-    Ok(model_of(config, runtime.shared(), files))
+    model_of(config, child.upstream.capability, Arc::new(runtime), files)
 }
 
 /// Files of a model that is rendered here, and arguments of its chat template.
@@ -71,16 +72,23 @@ fn text_files(
     }
 }
 
-fn model_of(
+fn model_of<R>(
     config: &ModelConfig,
-    runtime: Arc<dyn ConversationRuntime>,
+    capability: Capability,
+    runtime: Arc<R>,
     files: Option<TextFiles>,
-) -> Model {
+) -> anyhow::Result<Model>
+where
+    R: ConversationRuntime + RemoteEmbeddingRuntime + 'static,
+{
+    if capability == Capability::Embed {
+        return embedding_model(config, runtime);
+    }
     let (architecture, generator) = match files {
         None => (String::new(), Generator::Conversation(runtime)),
         Some((files, template_arguments)) => {
             let rendered = RenderedGenerator {
-                runtime,
+                runtime: runtime as _,
                 tokenizer: files.tokenizer,
                 vocabulary_size: files.vocabulary_size,
                 eos_tokens: files.defaults.eos_tokens,
@@ -89,17 +97,38 @@ fn model_of(
             (files.architecture, Generator::Rendered(rendered))
         }
     };
-    Model {
+    Ok(Model {
         name: config.name.clone(),
         architecture,
         generator: Some(generator),
         embedder: None,
         reranker: None,
         loaded_at: Instant::now(),
-    }
+    })
 }
 
-fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Arc<dyn ConversationRuntime>> {
+/// A model that makes embeddings elsewhere, with the instructions that the operator lays before its texts.
+fn embedding_model(
+    config: &ModelConfig,
+    runtime: Arc<dyn RemoteEmbeddingRuntime>,
+) -> anyhow::Result<Model> {
+    let prompts = EmbeddingPrompts::default();
+    let prompts = prompts.with(&config.prompts, config.default_prompt.as_deref());
+    let embedder = RemoteEmbedder {
+        runtime,
+        prompts: Arc::new(prompts.context("`default_prompt` cannot be used")?),
+    };
+    Ok(Model {
+        name: config.name.clone(),
+        architecture: String::new(),
+        generator: None,
+        embedder: Some(EmbeddingBackend::Remote(embedder)),
+        reranker: None,
+        loaded_at: Instant::now(),
+    })
+}
+
+fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Arc<UpstreamRuntime>> {
     let runtime = UpstreamRuntime::start(name, upstream.clone())
         .with_context(|| format!("the model `{name}` cannot be served"))?;
     let joined = |urls: &[BaseUrl]| {
@@ -112,6 +141,7 @@ fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Arc<dyn Conver
         standby = joined(&upstream.standby),
         upstream_model = upstream.model,
         api = upstream.api.name(),
+        capability = upstream.capability.name(),
         rendered_here = upstream.rendering == Rendering::Here,
         "model of another server"
     );

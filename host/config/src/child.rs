@@ -7,7 +7,7 @@ use mortise_models::{ChildConfig, RestartPolicy, UpstreamConfig};
 use serde::Deserialize;
 
 use super::upstream::{
-    RawApi, RawHealthCheck, RawMaxTokensField, RawRender, RawThinking, RawUpstream,
+    RawApi, RawCapability, RawHealthCheck, RawMaxTokensField, RawRender, RawThinking, RawUpstream,
 };
 use super::{ConfigError, invalid, milliseconds};
 
@@ -39,6 +39,8 @@ pub(crate) struct RawChild {
     pub(crate) api_key_env: Option<String>,
     pub(crate) api_key_file: Option<PathBuf>,
     pub(crate) api: RawApi,
+    pub(crate) capability: RawCapability,
+    pub(crate) embedding_batch: Option<usize>,
     pub(crate) render: RawRender,
     pub(crate) max_tokens_field: RawMaxTokensField,
     pub(crate) thinking: Option<RawThinking>,
@@ -68,6 +70,8 @@ impl Default for RawChild {
             api_key_env: None,
             api_key_file: None,
             api: upstream.api,
+            capability: upstream.capability,
+            embedding_batch: None,
             render: upstream.render,
             max_tokens_field: upstream.max_tokens_field,
             thinking: None,
@@ -180,6 +184,8 @@ impl RawChild {
             api_key_env: self.api_key_env.clone(),
             api_key_file: self.api_key_file.clone(),
             api: self.api,
+            capability: self.capability,
+            embedding_batch: self.embedding_batch,
             render: self.render,
             max_tokens_field: self.max_tokens_field,
             thinking: self.thinking,

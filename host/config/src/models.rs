@@ -20,7 +20,7 @@ use super::model_settings::{RawDefaults, RawModelEngine};
 use super::raw::{
     RawBackend, RawLora, RawModel, RawPooling, RawRerank, RawRerankForm, RawScript, RawScriptKind,
 };
-use super::upstream::{RawRender, RawUpstream};
+use super::upstream::{RawApi, RawCapability, RawRender, RawUpstream};
 use super::{ConfigError, Overrides, invalid, within};
 
 /// Most engines of one model.
@@ -63,6 +63,43 @@ pub(super) fn check_models(
     Ok(models)
 }
 
+/// Instructions that this server lays before the texts of a model which makes embeddings elsewhere.
+#[derive(Default)]
+struct PromptsElsewhere {
+    prompts: BTreeMap<String, String>,
+    default_prompt: Option<String>,
+}
+
+impl PromptsElsewhere {
+    /// Instructions of a model. What is left of them in `raw` is refused there.
+    fn take(
+        index: usize,
+        raw: &mut RawModel,
+        capability: RawCapability,
+        api: RawApi,
+    ) -> Result<Self, ConfigError> {
+        if capability != RawCapability::Embed {
+            return Ok(Self::default());
+        }
+        let key = |name: &str| format!("models[{index}].{name}");
+        let given = [
+            ("prompts", !raw.prompts.is_empty()),
+            ("default_prompt", raw.default_prompt.is_some()),
+        ];
+        if let Some((name, _)) = given.iter().find(|(_, given)| *given)
+            && api == RawApi::Mortise
+        {
+            let problem = "the mortise there has the instructions of the model, and is told which to use; set them there";
+            return Err(invalid(&key(name), problem));
+        }
+        check_prompts(&key, &raw.prompts)?;
+        Ok(Self {
+            prompts: std::mem::take(&mut raw.prompts),
+            default_prompt: raw.default_prompt.take(),
+        })
+    }
+}
+
 /// Refuse keys of models that run in this process.
 fn refuse_engine_keys(index: usize, raw: &RawModel, model: &str) -> Result<(), ConfigError> {
     let given = [
@@ -98,6 +135,7 @@ fn check_child_model(
     base: &Path,
 ) -> Result<ModelConfig, ConfigError> {
     let key = |name: &str| format!("models[{index}].{name}");
+    let instructions = PromptsElsewhere::take(index, &mut raw, child.capability, child.api)?;
     refuse_engine_keys(index, &raw, "a model of a `child`")?;
     let lifecycle = ModelLifecycle {
         enabled: raw.enabled.unwrap_or(false),
@@ -135,6 +173,8 @@ fn check_child_model(
         path: raw.path.map(|path| base.join(path)),
         hf,
         child: Some(child),
+        prompts: instructions.prompts,
+        default_prompt: instructions.default_prompt,
         lifecycle,
         ..ModelConfig::of_path(None)
     })
@@ -176,6 +216,7 @@ fn check_remote_model(
         let problem = "a model of an `upstream` runs there and has none; leave it out";
         return Err(invalid(&key(given), problem));
     }
+    let instructions = PromptsElsewhere::take(index, &mut raw, upstream.capability, upstream.api)?;
     refuse_engine_keys(index, &raw, "a model of an `upstream`")?;
     let defaults = defaults_elsewhere(index, raw.defaults, upstream.render)?;
     let inside = |name: &str| key(&format!("upstream.{name}"));
@@ -184,6 +225,8 @@ fn check_remote_model(
         name,
         aliases: raw.aliases,
         upstream: Some(upstream),
+        prompts: instructions.prompts,
+        default_prompt: instructions.default_prompt,
         defaults,
         lifecycle,
         ..ModelConfig::of_path(raw.path.map(|path| base.join(path)))

@@ -4,16 +4,18 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use mortise_models::{
-    ApiKey, BaseUrl, Dispatch, HealthCheck, MaxTokensField, Rendering, UpstreamApi, UpstreamConfig,
-    UpstreamTimeouts,
+    ApiKey, BaseUrl, Capability, Dispatch, HealthCheck, MaxTokensField, Rendering, UpstreamApi,
+    UpstreamConfig, UpstreamTimeouts,
 };
 use serde::Deserialize;
 
 use super::variables::read;
-use super::{ConfigError, invalid, milliseconds, positive, variable_of};
+use super::{ConfigError, invalid, milliseconds, positive, variable_of, within};
 
 /// Servers of one model at most.
 const UPSTREAMS_MAX: usize = 64;
+/// Texts of one request for embeddings at most: those of a request to this server.
+const EMBEDDING_BATCH_MAX: usize = 2048;
 /// Further attempts of a request at most.
 const RETRIES_MAX: u32 = 10;
 
@@ -28,6 +30,8 @@ pub(crate) struct RawUpstream {
     pub(crate) api_key_file: Option<PathBuf>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) api: RawApi,
+    pub(crate) capability: RawCapability,
+    pub(crate) embedding_batch: Option<usize>,
     pub(crate) render: RawRender,
     pub(crate) max_tokens_field: RawMaxTokensField,
     pub(crate) thinking: Option<RawThinking>,
@@ -55,6 +59,8 @@ impl Default for RawUpstream {
             api_key_file: None,
             ca_file: None,
             api: RawApi::default(),
+            capability: RawCapability::default(),
+            embedding_batch: None,
             render: RawRender::default(),
             max_tokens_field: RawMaxTokensField::default(),
             thinking: None,
@@ -92,6 +98,24 @@ impl From<RawApi> for UpstreamApi {
             RawApi::Vllm => Self::Vllm,
             RawApi::LlamaServer => Self::LlamaServer,
             RawApi::Mortise => Self::Mortise,
+        }
+    }
+}
+
+/// Capability of the model that is asked for there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawCapability {
+    #[default]
+    Generate,
+    Embed,
+}
+
+impl From<RawCapability> for Capability {
+    fn from(capability: RawCapability) -> Self {
+        match capability {
+            RawCapability::Generate => Self::Generate,
+            RawCapability::Embed => Self::Embed,
         }
     }
 }
@@ -189,7 +213,10 @@ impl RawUpstream {
             return Err(invalid(&key("max_retries"), problem));
         }
         let time = |name: &str, value| milliseconds(&key(name), value);
+        self.check_capability(key)?;
         Ok(UpstreamConfig {
+            capability: self.capability.into(),
+            embedding_batch: self.batch(key)?,
             key: self.secret(key, base)?,
             authorities: match &self.ca_file {
                 None => None,
@@ -235,6 +262,39 @@ impl RawUpstream {
             urls,
             standby,
         })
+    }
+
+    /// Texts of one request for embeddings.
+    fn batch(&self, key: &dyn Fn(&str) -> String) -> Result<usize, ConfigError> {
+        let usual = UpstreamConfig::new(Vec::new(), "").embedding_batch;
+        let batch = self.embedding_batch.unwrap_or(usual);
+        within(&key("embedding_batch"), batch, EMBEDDING_BATCH_MAX)
+    }
+
+    /// Refuse keys that say nothing to a model of this capability.
+    fn check_capability(&self, key: &dyn Fn(&str) -> String) -> Result<(), ConfigError> {
+        let given: &[(&str, bool)] = match self.capability {
+            RawCapability::Generate => &[("embedding_batch", self.embedding_batch.is_some())],
+            RawCapability::Embed => &[
+                ("render", self.render != RawRender::default()),
+                (
+                    "max_tokens_field",
+                    self.max_tokens_field != RawMaxTokensField::default(),
+                ),
+                ("thinking", self.thinking.is_some()),
+                ("forward_image_urls", self.forward_image_urls),
+            ],
+        };
+        let Some((name, _)) = given.iter().find(|(_, given)| *given) else {
+            return Ok(());
+        };
+        let problem = match self.capability {
+            RawCapability::Generate => "it needs `capability = \"embed\"`",
+            RawCapability::Embed => {
+                "it is about conversations, and `capability` is \"embed\"; leave it out"
+            }
+        };
+        Err(invalid(&key(name), problem))
     }
 
     fn secret(

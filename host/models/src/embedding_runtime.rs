@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mortise_engine::EngineLoad;
 use mortise_model::Adapter;
 
+use crate::conversation_runtime::RuntimeError;
 use crate::token_runtime::AdapterBase;
 
 /// Vectors of a batch of texts, once they are computed.
@@ -47,4 +48,7 @@ pub enum EmbedError {
     /// The model failed on these texts.
     #[error("{0}")]
     Failed(String),
+    /// The model's server refused the request, or failed.
+    #[error(transparent)]
+    Elsewhere(#[from] RuntimeError),
 }

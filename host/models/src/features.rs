@@ -2,31 +2,10 @@
 
 use serde::Serialize;
 
+use crate::capability::Capability;
 use crate::config::ModelConfig;
 use crate::script::ScriptKind;
 use crate::upstream_config::Rendering;
-
-/// Capability of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Capability {
-    /// Generate text from a conversation or a prompt.
-    Generate,
-    /// Compute embeddings of texts.
-    Embed,
-    /// Score pairs of texts.
-    Rerank,
-}
-
-impl Capability {
-    /// Name of the capability.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Generate => "generate",
-            Self::Embed => "embed",
-            Self::Rerank => "rerank",
-        }
-    }
-}
 
 /// Rendering of a model's conversations to prompts: by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 mod adapters;
 mod aliases;
+mod capability;
 mod catalogue;
 mod child_config;
 mod config;
@@ -27,6 +28,7 @@ mod model;
 mod model_settings;
 mod output;
 mod placement;
+mod remote_embedding;
 mod replicas;
 mod rerank_runtime;
 mod script;
@@ -48,6 +50,7 @@ pub use aliases::{
     Alias, AliasCaller, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasSums, AliasTable,
     Canary, Chosen,
 };
+pub use capability::Capability;
 pub use catalogue::{Catalogue, CatalogueError, HasName, NameMatching, UnknownModel};
 pub use child_config::{ChildConfig, RestartPolicy};
 pub use config::{
@@ -62,15 +65,21 @@ pub use digest::check_pin;
 pub use discovery::{DiscoveryConfig, Scan, Skipped};
 pub use download::download;
 pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
-pub use features::{Capability, Conversations, Features};
+pub use features::{Conversations, Features};
 pub use files::{EmbeddedFiles, FetchModel, ModelFiles, ModelSource};
 pub use local_loader::LocalLoader;
-pub use model::{Generator, Listing, Model, RenderedGenerator, TextEmbedder, TokenGenerator};
+pub use model::{
+    EmbeddingBackend, Generator, Listing, Model, RenderedGenerator, TextEmbedder, TokenGenerator,
+};
 pub use model_settings::{ModelEngine, RequestDefaults};
 pub use mortise_engine::TenantLoad;
 pub use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig, PromptError, PromptUse};
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
 pub use placement::{PlacedEngine, Placement, start_engine};
+pub use remote_embedding::{
+    EmbeddingInput, RemoteEmbedder, RemoteEmbeddingFuture, RemoteEmbeddingRequest,
+    RemoteEmbeddingRuntime, RemoteEmbeddings,
+};
 pub use rerank_runtime::{RerankRuntime, ScoreFuture};
 pub use script::{Script, ScriptKind, ScriptLine};
 pub use scripted::{DecodeTokens, EncodeText, ScriptCodec, Scripted};

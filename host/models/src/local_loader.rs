@@ -21,7 +21,7 @@ use crate::lifecycle::{
     KvTypeName, LifecycleError, LoadModel, LoadOverrides, LoadProgress, Override,
 };
 use crate::limits::MAX_ADAPTERS;
-use crate::model::{Generator, Model, TextEmbedder, TokenGenerator};
+use crate::model::{EmbeddingBackend, Generator, Model, TextEmbedder, TokenGenerator};
 use crate::model_settings::RequestDefaults;
 use crate::replicas::Replicas;
 use crate::script::{Script, ScriptKind};
@@ -298,14 +298,14 @@ fn add_runtime(
     match runtime {
         ModelRuntime::Tokens(_) => {}
         ModelRuntime::Embeddings(runtime) => {
-            model.embedder = Some(TextEmbedder {
+            model.embedder = Some(EmbeddingBackend::Local(TextEmbedder {
                 adapters: adapters(config, runtime.adapter_base())?,
                 adapter: None,
                 runtime,
                 tokenizer,
                 prompts: prompts(config, folder)?,
                 cache: Arc::default(),
-            });
+            }));
         }
         ModelRuntime::Reranker(runtime, form) => {
             model.reranker = Some(TextReranker {

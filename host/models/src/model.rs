@@ -8,12 +8,14 @@ use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig};
 use mortise_tokenizer::Tokenizer;
 
 use crate::adapters::{AdapterError, Adapters};
+use crate::capability::Capability;
 use crate::catalogue::HasName;
 use crate::config::ModelConfig;
 use crate::conversation::TemplateArguments;
-use crate::conversation_runtime::ConversationRuntime;
+use crate::conversation_runtime::{ConversationRuntime, RuntimeEnd};
 use crate::embedding_runtime::{EmbeddingFuture, EmbeddingRuntime};
-use crate::features::{Capability, Conversations, Features};
+use crate::features::{Conversations, Features};
+use crate::remote_embedding::RemoteEmbedder;
 use crate::text_reranker::TextReranker;
 use crate::token_runtime::TokenRuntime;
 use crate::vector_cache::{TextKey, VectorCache};
@@ -83,7 +85,7 @@ pub struct Model {
     /// Runtime that generates text.
     pub generator: Option<Generator>,
     /// Runtime that computes embeddings.
-    pub embedder: Option<TextEmbedder>,
+    pub embedder: Option<EmbeddingBackend>,
     /// Runtime that scores pairs of texts.
     pub reranker: Option<TextReranker>,
     /// Time at which the model was loaded.
@@ -134,6 +136,15 @@ pub struct RenderedGenerator {
     pub template_arguments: Arc<TemplateArguments>,
 }
 
+/// Runtime that computes embeddings, with what the service needs in front of it.
+#[derive(Clone)]
+pub enum EmbeddingBackend {
+    /// Tokens in, vectors out.
+    Local(TextEmbedder),
+    /// Texts in, vectors out: a server elsewhere encodes them.
+    Remote(RemoteEmbedder),
+}
+
 /// An embedding runtime with its tokenizer.
 #[derive(Clone)]
 pub struct TextEmbedder {
@@ -170,7 +181,10 @@ impl Model {
             }
             Some(Generator::Conversation(runtime)) => runtime.memory_bytes(),
             Some(Generator::Rendered(rendered)) => rendered.runtime.memory_bytes(),
-            None => 0,
+            None => match &self.embedder {
+                Some(EmbeddingBackend::Remote(remote)) => remote.runtime.process_bytes(),
+                Some(EmbeddingBackend::Local(_)) | None => 0,
+            },
         }
     }
 
@@ -179,19 +193,47 @@ impl Model {
         match &self.generator {
             Some(Generator::Tokens(tokens)) => Some(&tokens.adapters),
             Some(_) => None,
-            None => self.embedder.as_ref().map(|embedder| &embedder.adapters),
+            None => self.text_embedder().map(|embedder| &embedder.adapters),
+        }
+    }
+
+    /// Embedding runtime of this process; `None` where the model makes no embeddings, or another server does.
+    pub fn text_embedder(&self) -> Option<&TextEmbedder> {
+        match &self.embedder {
+            Some(EmbeddingBackend::Local(embedder)) => Some(embedder),
+            Some(EmbeddingBackend::Remote(_)) | None => None,
+        }
+    }
+
+    /// Watch of the end of the model's runtime, if that may end by itself.
+    pub fn end(&self) -> Option<RuntimeEnd> {
+        match (&self.generator, &self.embedder) {
+            (Some(Generator::Conversation(runtime)), _) => runtime.end(),
+            (Some(Generator::Rendered(rendered)), _) => rendered.runtime.end(),
+            (None, Some(EmbeddingBackend::Remote(remote))) => remote.runtime.process_end(),
+            _ => None,
         }
     }
 
     /// Embedding model with an adapter, for one request.
     ///
     /// # Errors
-    /// When no such adapter is loaded.
+    /// When no such adapter is loaded, or another server computes the vectors.
     pub fn embedding_with(&self, adapter: &str) -> Result<Self, AdapterError> {
-        let embedder = self.embedder.as_ref();
-        let embedder = embedder.map(|embedder| embedder.adapted(adapter));
+        let embedder = match &self.embedder {
+            None => None,
+            Some(EmbeddingBackend::Local(embedder)) => {
+                Some(EmbeddingBackend::Local(embedder.adapted(adapter)?))
+            }
+            Some(EmbeddingBackend::Remote(_)) => {
+                return Err(AdapterError::Unsupported {
+                    model: self.name.clone(),
+                    reason: "another server computes its vectors".to_owned(),
+                });
+            }
+        };
         Ok(Self {
-            embedder: embedder.transpose()?,
+            embedder,
             ..self.clone()
         })
     }
@@ -205,7 +247,7 @@ impl Model {
             Some(Generator::Rendered(rendered)) => rendered.runtime.context_length(),
             None => {
                 let embedder = self.embedder.as_ref();
-                let embeds = embedder.map(|embedder| embedder.runtime.context_length());
+                let embeds = embedder.and_then(EmbeddingBackend::context_length);
                 let reranker = self.reranker.as_ref();
                 embeds.or_else(|| reranker.map(|reranker| reranker.runtime.context_length()))
             }
@@ -248,9 +290,35 @@ impl Model {
     pub fn load(&self) -> EngineLoad {
         match (&self.generator, &self.embedder, &self.reranker) {
             (Some(generator), ..) => generator.load(),
-            (None, Some(embedder), _) => embedder.runtime.load(),
+            (None, Some(embedder), _) => embedder.load(),
             (None, None, Some(reranker)) => reranker.runtime.load(),
             (None, None, None) => EngineLoad::default(),
+        }
+    }
+}
+
+impl EmbeddingBackend {
+    /// Tokens that a text may have; `None` if only the runtime knows.
+    pub fn context_length(&self) -> Option<usize> {
+        match self {
+            Self::Local(embedder) => Some(embedder.runtime.context_length()),
+            Self::Remote(remote) => remote.runtime.text_length(),
+        }
+    }
+
+    /// Instructions that this server lays before texts.
+    pub fn prompts(&self) -> &EmbeddingPrompts {
+        match self {
+            Self::Local(embedder) => &embedder.prompts,
+            Self::Remote(remote) => &remote.prompts,
+        }
+    }
+
+    /// Counters and gauges of the runtime.
+    pub fn load(&self) -> EngineLoad {
+        match self {
+            Self::Local(embedder) => embedder.runtime.load(),
+            Self::Remote(remote) => remote.runtime.embedding_load(),
         }
     }
 }

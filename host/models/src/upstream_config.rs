@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::capability::Capability;
 use crate::limits::MAX_BASE_URL_BYTES;
 
 /// Servers with an OpenAI-compatible API that answer for a model, and how they are asked.
@@ -21,6 +22,10 @@ pub struct UpstreamConfig {
     pub authorities: Option<String>,
     /// Fields that the servers know.
     pub api: UpstreamApi,
+    /// Capability of the model that is asked for there: generate or embed.
+    pub capability: Capability,
+    /// Texts of one request for embeddings to a server; longer lists are sent in parts.
+    pub embedding_batch: usize,
     /// Renderer of conversations.
     pub rendering: Rendering,
     /// Name of the field that limits an answer.
@@ -56,6 +61,8 @@ impl UpstreamConfig {
             key: None,
             authorities: None,
             api: UpstreamApi::default(),
+            capability: Capability::Generate,
+            embedding_batch: 64,
             rendering: Rendering::default(),
             max_tokens_field: MaxTokensField::default(),
             thinking: None,

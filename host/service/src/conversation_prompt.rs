@@ -40,7 +40,11 @@ pub(crate) fn prepare(
 ) -> Result<ConversationPrompt, ServiceError> {
     let fields = request.fields();
     let name = &model.name;
-    check_consent(name, model.runtime.as_ref(), fields)?;
+    check_consent(
+        name,
+        model.runtime.requires_allow_remote(),
+        fields.allow_remote,
+    )?;
     if chat(model, fields)?.end == PromptEnd::ClosedMessage {
         let message = format!("the model `{name}` runs elsewhere and always answers in a new turn");
         return Err(invalid("add_generation_prompt", message));
@@ -67,17 +71,13 @@ pub(crate) fn prepare(
 }
 
 /// Check that a request may leave this server, where the operator asks for consent.
-pub(crate) fn check_consent(
-    name: &str,
-    runtime: &dyn ConversationRuntime,
-    fields: &RequestFields,
-) -> Result<(), ServiceError> {
-    if !runtime.requires_allow_remote() || fields.allow_remote {
+pub(crate) fn check_consent(name: &str, required: bool, given: bool) -> Result<(), ServiceError> {
+    if !required || given {
         return Ok(());
     }
     let message = format!(
         "the model `{name}` runs on another server, and this server asks for consent to send the \
-         conversation there: set `allow_remote` to true"
+         request there: set `allow_remote` to true"
     );
     Err(invalid("allow_remote", message))
 }

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_models::{EmbedError, FinishReason, Model, PromptUse, TextEmbedder, TextKey, Usage};
+use mortise_models::{
+    EmbedError, EmbeddingBackend, EmbeddingInput, EmbeddingPrompts, FinishReason, Model, PromptUse,
+    TextEmbedder, TextKey, Usage,
+};
 
 use crate::admission::{Admission, ApiCall};
+use crate::conversation_choice::failure;
 use crate::encoding;
 use crate::error::ServiceError;
 use crate::limits::{MAX_EMBEDDING_INPUTS, MAX_KEPT_INPUTS};
@@ -17,15 +21,6 @@ use crate::spending::Purchase;
 use crate::told_length;
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 use mortise_trace::Span;
-
-/// Input of one vector.
-#[derive(Debug, Clone, PartialEq)]
-pub enum EmbeddingInput {
-    /// A text, which gets the tokens around it that the model was trained with.
-    Text(String),
-    /// Tokens, taken as they are.
-    Tokens(Vec<u32>),
-}
 
 /// Request for embeddings.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -40,6 +35,23 @@ pub struct EmbeddingRequest {
     pub truncate: bool,
     /// Instruction before the texts.
     pub prompt: PromptUse,
+    /// The texts may be sent to another server, where its operator asks for consent.
+    pub allow_remote: bool,
+}
+
+/// Inputs, and the use by which the instruction before them is chosen.
+pub(crate) struct PromptedInputs {
+    pub(crate) inputs: Vec<EmbeddingInput>,
+    pub(crate) prompt: PromptUse,
+}
+
+/// Inputs whose vectors are wanted, in groups that follow one another.
+pub(crate) struct WantedVectors {
+    pub(crate) groups: Vec<PromptedInputs>,
+    /// Texts that are longer than the context are cut.
+    pub(crate) truncate: bool,
+    /// See [`EmbeddingRequest::allow_remote`].
+    pub(crate) allow_remote: bool,
 }
 
 /// Vectors and their usage.
@@ -86,15 +98,21 @@ impl Service {
         let call = call.of_length(ids_length(&request.inputs));
         let (mut admission, used) = self.admit(&call, &request.model).await?;
         let model = &used.loaded.model;
-        let embedder = embedder_of(model)?;
-        let dimensions = embedder.runtime.dimensions();
-        check_dimensions(request.dimensions, dimensions)?;
-        let inputs = prompted(embedder, request.inputs, &request.prompt)?;
-        let truncate = request.truncate;
-        let mut vectors = self
-            .vectors(&mut admission, model, inputs, truncate)
-            .await?;
+        if let EmbeddingBackend::Local(embedder) = embedder_of(model)? {
+            check_dimensions(request.dimensions, embedder.runtime.dimensions())?;
+        }
+        let wanted = WantedVectors {
+            groups: vec![PromptedInputs {
+                inputs: request.inputs,
+                prompt: request.prompt,
+            }],
+            truncate: request.truncate,
+            allow_remote: request.allow_remote,
+        };
+        let mut vectors = self.vectors(&mut admission, model, wanted).await?;
         if let Some(wanted) = request.dimensions {
+            // How many numbers the vectors of another server have is known once they are here.
+            check_dimensions(Some(wanted), vectors.first().map_or(0, Vec::len))?;
             vectors
                 .iter_mut()
                 .for_each(|vector| shorten(vector, wanted));
@@ -113,10 +131,30 @@ impl Service {
         &self,
         admission: &mut Admission,
         model: &Model,
+        wanted: WantedVectors,
+    ) -> Result<Vec<Vec<f32>>, ServiceError> {
+        match embedder_of(model)? {
+            EmbeddingBackend::Local(embedder) => {
+                let inputs = prompted(&embedder.prompts, wanted.groups)?;
+                self.vectors_here(admission, model, embedder, inputs, wanted.truncate)
+                    .await
+            }
+            EmbeddingBackend::Remote(remote) => {
+                self.vectors_elsewhere(admission, model, remote, wanted)
+                    .await
+            }
+        }
+    }
+
+    /// The vectors of texts that this process computes, paid for.
+    async fn vectors_here(
+        &self,
+        admission: &mut Admission,
+        model: &Model,
+        embedder: &TextEmbedder,
         inputs: Vec<EmbeddingInput>,
         truncate: bool,
     ) -> Result<Vec<Vec<f32>>, ServiceError> {
-        let embedder = embedder_of(model)?;
         let tokenizer = Arc::clone(&embedder.tokenizer);
         let context = embedder.runtime.context_length();
         let tenant = account(&admission.allowance().principal);
@@ -165,6 +203,15 @@ impl Service {
             },
             EmbedError::Stopped => ServiceError::Stopping,
             EmbedError::Failed(message) => ServiceError::Engine(message),
+            EmbedError::Elsewhere(error) => match failure(error) {
+                ServiceError::ContextLength {
+                    prompt,
+                    at_least,
+                    context,
+                    ..
+                } => too_long(prompt, at_least, context),
+                other => other,
+            },
         }
     }
 
@@ -176,13 +223,25 @@ impl Service {
         tokens: usize,
     ) -> Result<(), ServiceError> {
         admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
+        self.reserve(admission, model, tokens, false).await
+    }
+
+    /// Reserve the cost of so many tokens, which are an estimate where another server counts them.
+    pub(crate) async fn reserve(
+        &self,
+        admission: &mut Admission,
+        model: &Model,
+        tokens: u64,
+        counted_elsewhere: bool,
+    ) -> Result<(), ServiceError> {
         let purchase = Purchase {
             request_id: admission.request_id(),
             principal: &admission.allowance().principal,
             model: &model.name,
-            prompt_tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
+            prompt_tokens: tokens,
             answer_tokens: 0,
-            counted_elsewhere: false,
+            counted_elsewhere,
         };
         let reserved = self.config.spend.reserve(purchase).await?;
         admission.hold(reserved);
@@ -220,8 +279,8 @@ async fn remembered(
     Ok(vectors.collect())
 }
 
-/// Get the text embedder of a model.
-fn embedder_of(model: &Model) -> Result<&TextEmbedder, ServiceError> {
+/// Get the embedding runtime of a model.
+fn embedder_of(model: &Model) -> Result<&EmbeddingBackend, ServiceError> {
     model.embedder.as_ref().ok_or_else(|| {
         let does = match model.reranker {
             Some(_) => "scores pairs of texts",
@@ -232,13 +291,24 @@ fn embedder_of(model: &Model) -> Result<&TextEmbedder, ServiceError> {
     })
 }
 
-/// Inputs with the instruction that stands before their texts.
-fn prompted(
-    embedder: &TextEmbedder,
+/// Inputs of all groups, each with the instruction that stands before its texts.
+pub(crate) fn prompted(
+    prompts: &EmbeddingPrompts,
+    groups: Vec<PromptedInputs>,
+) -> Result<Vec<EmbeddingInput>, ServiceError> {
+    let mut all = Vec::new();
+    for group in groups {
+        all.extend(prompted_alike(prompts, group.inputs, &group.prompt)?);
+    }
+    Ok(all)
+}
+
+fn prompted_alike(
+    prompts: &EmbeddingPrompts,
     inputs: Vec<EmbeddingInput>,
     used: &PromptUse,
 ) -> Result<Vec<EmbeddingInput>, ServiceError> {
-    let prompt = embedder.prompts.text(used);
+    let prompt = prompts.text(used);
     let prompt = prompt.map_err(|error| invalid("prompt_name", error.to_string()))?;
     if prompt.is_empty() {
         return Ok(inputs);
@@ -280,7 +350,7 @@ fn shorten(vector: &mut Vec<f32>, dimensions: u32) {
 }
 
 /// Bytes for which the inputs count that are given as ids.
-fn ids_length(inputs: &[EmbeddingInput]) -> u64 {
+pub(crate) fn ids_length(inputs: &[EmbeddingInput]) -> u64 {
     let lengths = inputs.iter().map(|input| match input {
         EmbeddingInput::Text(_) => 0,
         EmbeddingInput::Tokens(ids) => told_length::of_ids(ids),
@@ -289,12 +359,23 @@ fn ids_length(inputs: &[EmbeddingInput]) -> u64 {
 }
 
 /// Bytes of all texts.
-fn bytes(inputs: &[EmbeddingInput]) -> usize {
+pub(crate) fn bytes(inputs: &[EmbeddingInput]) -> usize {
     let lengths = inputs.iter().map(|input| match input {
         EmbeddingInput::Text(text) => text.len(),
         EmbeddingInput::Tokens(_) => 0,
     });
     lengths.sum()
+}
+
+/// Refuse no inputs, and too many.
+pub(crate) fn check_count(inputs: usize) -> Result<(), ServiceError> {
+    match (1..=MAX_EMBEDDING_INPUTS).contains(&inputs) {
+        true => Ok(()),
+        false => {
+            let message = format!("input has {inputs} texts; expected 1 to {MAX_EMBEDDING_INPUTS}");
+            Err(invalid("input", message))
+        }
+    }
 }
 
 fn encode(
@@ -303,13 +384,7 @@ fn encode(
     context: usize,
     inputs: Vec<EmbeddingInput>,
 ) -> Result<Vec<Vec<u32>>, ServiceError> {
-    if !(1..=MAX_EMBEDDING_INPUTS).contains(&inputs.len()) {
-        let message = format!(
-            "input has {} texts; expected 1 to {MAX_EMBEDDING_INPUTS}",
-            inputs.len()
-        );
-        return Err(invalid("input", message));
-    }
+    check_count(inputs.len())?;
     let mut texts = Vec::with_capacity(inputs.len());
     for (index, input) in inputs.into_iter().enumerate() {
         let param = format!("input[{index}]");

@@ -373,7 +373,7 @@ fn elsewhere(name: &str) -> ServiceError {
 
 /// The tokenizer of a model, and the length of its context.
 fn tokenizer_of(loaded: &LoadedModel) -> Result<(Arc<Tokenizer>, usize), ServiceError> {
-    match (&loaded.model.generator, &loaded.model.embedder) {
+    match (&loaded.model.generator, loaded.model.text_embedder()) {
         (Some(Generator::Tokens(generator)), _) => {
             let context = generator.runtime.context_length();
             Ok((Arc::clone(&generator.tokenizer), context))

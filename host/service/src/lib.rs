@@ -48,6 +48,7 @@ mod ranking;
 mod reasoning_budget;
 mod recognition;
 mod refusal;
+mod remote_embedding;
 mod rendered_prompt;
 mod request;
 mod response_cache;
@@ -82,7 +83,7 @@ pub use check::Request;
 pub use config::ServiceConfig;
 pub use content::{ContentLog, LOOK_AHEAD, RequestTexts, Section, TextGroup};
 pub use description::{assumed_format, describe_model, vocabulary};
-pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
+pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
 pub use event::{Event, PromptScores, PromptToken, ServerToolCall, ToolOutcome};
 pub use failure::{
@@ -103,8 +104,9 @@ pub use mortise_models::lifecycle::{
     AdapterRefusal, LifecycleError, LoadOverrides, ModelEvent, ModelState, ModelStatus, Override,
 };
 pub use mortise_models::{
-    ADAPTER_SEPARATOR, AdapterConfig, AdapterError, AdapterStatus, Capability, Delta, FinishReason,
-    Generator, Model, PromptUse, TokenLogprob, Usage,
+    ADAPTER_SEPARATOR, AdapterConfig, AdapterError, AdapterStatus, Capability, Delta,
+    EmbeddingBackend, EmbeddingInput, FinishReason, Generator, Model, PromptUse, TokenLogprob,
+    Usage,
 };
 pub use mortise_plugin::{
     Assembly, ChunkSizes, Denial, DocumentReader, Fault, GrammarSource, Joint, Kind, Passage,

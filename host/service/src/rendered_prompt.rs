@@ -43,8 +43,8 @@ impl RenderedModel {
 /// # Errors
 /// When the request may not leave this server, or needs an engine here.
 pub(crate) fn check(model: &RenderedModel, request: &Request) -> Result<(), ServiceError> {
-    let runtime = model.generator.runtime.as_ref();
-    check_consent(&model.name, runtime, request.fields())?;
+    let required = model.generator.runtime.requires_allow_remote();
+    check_consent(&model.name, required, request.fields().allow_remote)?;
     check_elsewhere(&model.name, request)?;
     if request.fields().logprobs.is_some() {
         let message = format!(

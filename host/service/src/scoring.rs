@@ -1,10 +1,10 @@
 //! Scores of texts against questions: by a model that scores pairs, or as the cosines of embeddings.
 
-use mortise_models::{EmbeddingPrompts, Model, PromptUse, TextEmbedder, TextReranker, Usage};
+use mortise_models::{EmbeddingInput, Model, PromptUse, TextReranker, Usage};
 use mortise_tokenizer::{EncodeLimits, EncodedPair, TokenizerError};
 
 use crate::admission::{Admission, ApiCall};
-use crate::embedding::{EmbeddingInput, too_long};
+use crate::embedding::{PromptedInputs, WantedVectors, too_long};
 use crate::encoding;
 use crate::error::ServiceError;
 use crate::limits::MAX_EMBEDDING_INPUTS;
@@ -85,10 +85,7 @@ impl Service {
                     false => logits.into_iter().map(logistic).collect(),
                 }
             }
-            (None, Some(embedder)) => {
-                self.cosines(&mut admission, model, embedder, request)
-                    .await?
-            }
+            (None, Some(_)) => self.cosines(&mut admission, model, request).await?,
             (None, None) => {
                 let message = format!("the model `{}` generates text and scores none", model.name);
                 return Err(invalid("model", message));
@@ -132,7 +129,6 @@ impl Service {
         &self,
         admission: &mut Admission,
         model: &Model,
-        embedder: &TextEmbedder,
         request: ScoreRequest,
     ) -> Result<Vec<f32>, ServiceError> {
         if let Some(field) = request.raw {
@@ -147,11 +143,19 @@ impl Service {
             true => (PromptUse::Query, PromptUse::Document),
             false => (PromptUse::Usual, PromptUse::Usual),
         };
-        let queries = prompted(&embedder.prompts, request.queries, &query)?;
-        let texts = prompted(&embedder.prompts, request.texts, &document)?;
-        let inputs = queries.into_iter().chain(texts).collect();
-        let vectors = self.vectors(admission, model, inputs, request.truncate);
-        let vectors = vectors.await?;
+        let group = |texts: Vec<String>, prompt| PromptedInputs {
+            inputs: texts.into_iter().map(EmbeddingInput::Text).collect(),
+            prompt,
+        };
+        let wanted = WantedVectors {
+            groups: vec![
+                group(request.queries, query),
+                group(request.texts, document),
+            ],
+            truncate: request.truncate,
+            allow_remote: false,
+        };
+        let vectors = self.vectors(admission, model, wanted).await?;
         let (queries, texts) = vectors.split_at(many.min(vectors.len()));
         let scores = texts.iter().enumerate().map(|(index, text)| {
             let query = queries.get(index).or(queries.first());
@@ -181,21 +185,6 @@ fn check_count(request: &ScoreRequest) -> Result<(), ServiceError> {
             Err(invalid("input", message))
         }
     }
-}
-
-/// Texts behind the instruction of their use.
-fn prompted(
-    prompts: &EmbeddingPrompts,
-    texts: Vec<String>,
-    used: &PromptUse,
-) -> Result<Vec<EmbeddingInput>, ServiceError> {
-    let prompt = prompts.text(used);
-    let prompt = prompt.map_err(|error| invalid("prompt_name", error.to_string()))?;
-    let texts = texts.into_iter().map(|text| match prompt {
-        "" => EmbeddingInput::Text(text),
-        prompt => EmbeddingInput::Text(format!("{prompt}{text}")),
-    });
-    Ok(texts.collect())
 }
 
 fn encode(

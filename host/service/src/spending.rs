@@ -56,9 +56,12 @@ pub trait Reserved: Send + Sync {
 /// Tokens of a prompt that its model's server counts, by the length of the request, or of the prompt where that is more.
 pub(crate) fn estimate(headers: &[(String, String)], prompt: &Prompt) -> u64 {
     let bytes = told_length::told(headers).unwrap_or(UNKNOWN_LENGTH);
-    bytes
-        .max(told_length::of_prompt(prompt))
-        .div_ceil(BYTES_PER_TOKEN)
+    tokens_of_bytes(bytes.max(told_length::of_prompt(prompt)))
+}
+
+/// Tokens that a length of text is taken for.
+pub(crate) fn tokens_of_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN)
 }
 
 /// Keeps no account.

@@ -1,8 +1,8 @@
 //! Affinity of conversations to upstreams: equal beginnings go to one upstream, whose prefix cache holds
 //! them, whichever server asks (rendezvous hashing).
 
-use mortise_models::ConversationRequest;
 use mortise_models::conversation::{ContentPart, Role};
+use mortise_models::{ConversationRequest, EmbeddingInput};
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of a conversation that count as its beginning.
@@ -45,6 +45,18 @@ pub(crate) fn beginning_of_prompt(tokens: &[u32]) -> [u8; 32] {
         hash.update(token.to_le_bytes());
     }
     hash.finalize().into()
+}
+
+/// Hash of the beginning of the first of some inputs: where its vector is kept, it is kept on one upstream.
+pub(crate) fn beginning_of_input(input: Option<&EmbeddingInput>) -> [u8; 32] {
+    match input {
+        None => [0; 32],
+        Some(EmbeddingInput::Tokens(ids)) => beginning_of_prompt(ids),
+        Some(EmbeddingInput::Text(text)) => {
+            let taken = &text.as_bytes()[..text.len().min(BEGINNING_BYTES)];
+            Sha256::digest(taken).into()
+        }
+    }
 }
 
 /// Rank of an upstream for a beginning; the highest wins.

@@ -106,10 +106,11 @@ impl UpstreamClient {
         })
     }
 
-    /// Ask for an event stream, as work of this span.
+    /// Ask for an answer of a media type, as work of this span.
     pub(crate) async fn post(
         &self,
         url: &str,
+        accept: &'static str,
         body: Bytes,
         request_id: &str,
         span: &Span,
@@ -118,7 +119,7 @@ impl UpstreamClient {
         *request.method_mut() = Method::POST;
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
         if let Ok(id) = HeaderValue::from_str(request_id) {
             headers.insert("x-request-id", id);
         }

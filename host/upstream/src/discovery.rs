@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use mortise_models::{UpstreamApi, UpstreamConfig};
+use mortise_models::{Capability, UpstreamApi, UpstreamConfig};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -45,12 +45,27 @@ struct Listed {
     id: String,
     owned_by: Option<String>,
     max_model_len: Option<usize>,
+    /// Capabilities of a loaded model, as a mortise tells them.
+    #[serde(default)]
+    capabilities: Value,
     /// Member in which a llama-server tells its `n_ctx`.
     #[serde(default)]
     meta: Value,
 }
 
 impl Listed {
+    /// Capability that the model is served for: to embed, where the server says so and nothing of an ability to generate.
+    fn capability(&self) -> Capability {
+        let has = |name: &str| {
+            let names = self.capabilities.as_array();
+            names.is_some_and(|names| names.iter().any(|known| known == name))
+        };
+        match has(Capability::Embed.name()) && !has(Capability::Generate.name()) {
+            true => Capability::Embed,
+            false => Capability::Generate,
+        }
+    }
+
     /// Tokens of a prompt and its answer, if the server tells.
     fn context_length(&self) -> Option<usize> {
         let tokens = || self.meta["n_ctx"].as_u64()?.try_into().ok();
@@ -106,6 +121,7 @@ pub async fn discover(
     }
     let list = read_list(&body).map_err(no_list)?;
     let of = |listed: Listed| UpstreamConfig {
+        capability: listed.capability(),
         api: api.unwrap_or_else(|| api_of(listed.owned_by.as_deref())),
         context_length: listed.context_length().or(config.context_length),
         model: listed.id,
@@ -116,6 +132,7 @@ pub async fn discover(
         tracing::info!(
             model = shortened(&model.model),
             api = model.api.name(),
+            capability = model.capability.name(),
             url,
             "found on the upstream"
         );
@@ -158,13 +175,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contexts_are_found_where_servers_have_them() {
+    fn contexts_and_capabilities_are_found_where_servers_have_them() {
         let list = br#"{"data": [
             {"id": "a", "max_model_len": 100}, {"id": "b", "meta": {"n_ctx": 200, "n_ctx_train": 300}},
-            {"id": "c", "meta": "none"}, {"id": "d", "meta": {"n_ctx": 0}}, {"id": "e"}
+            {"id": "c", "meta": "none"}, {"id": "d", "meta": {"n_ctx": 0}}, {"id": "e"},
+            {"id": "f", "capabilities": ["embed"]}, {"id": "g", "capabilities": ["generate", "embed"]},
+            {"id": "h", "capabilities": {"embed": 1}}
         ]}"#;
         let list = read_list(list).expect("a list");
         let contexts: Vec<_> = list.iter().map(Listed::context_length).collect();
-        assert_eq!(contexts, [Some(100), Some(200), None, None, None]);
+        assert_eq!(contexts[..5], [Some(100), Some(200), None, None, None]);
+        let embed: Vec<&str> = list
+            .iter()
+            .filter(|listed| listed.capability() == Capability::Embed)
+            .map(|listed| listed.id.as_str())
+            .collect();
+        assert_eq!(embed, ["f"]);
     }
 }

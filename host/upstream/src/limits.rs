@@ -6,6 +6,12 @@ use std::time::Duration;
 pub const MAX_EVENT_BYTES: usize = 1 << 20;
 /// Longest answer, in bytes of its stream.
 pub const MAX_ANSWER_BYTES: usize = 256 << 20;
+/// Numbers of one vector.
+pub const MAX_DIMENSIONS: usize = 16 * 1024;
+/// Bytes of an answer of vectors for each text that was asked about.
+pub const MAX_EMBEDDING_BYTES: usize = 512 << 10;
+/// Bytes of an answer of vectors beside those of its texts.
+pub const MAX_EMBEDDING_ANSWER_BYTES: usize = 64 << 10;
 /// Bytes of an error's body that are read.
 pub const MAX_ERROR_BYTES: usize = 64 << 10;
 /// Characters of an upstream's message that are passed on or logged.

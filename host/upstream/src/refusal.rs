@@ -33,7 +33,15 @@ pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(MAX_MESSAGE_CHARS).map(plain).collect()
 }
 
+/// Words with which a llama-server refuses a text that is longer than its batch, as if the server itself had failed.
+const TOO_LARGE: &str = "too large to process";
+
 impl ErrorAnswer {
+    /// Whether the answer tells that the upstream failed, and not that the request is at fault.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.status >= 500 && !self.told().message.contains(TOO_LARGE)
+    }
+
     /// The failure that callers are told. Errors that blame this server's key or setup are the operator's
     /// business, and what a failing server says may quote its insides: of those the caller learns the kind.
     pub(crate) fn failure(&self) -> RuntimeError {
@@ -55,7 +63,7 @@ impl ErrorAnswer {
             ),
             429 => self.unavailable("is asked too much (HTTP 429)"),
             503 => self.unavailable("takes no requests at present (HTTP 503)"),
-            400..=499 => told.invalid(self.status),
+            _ if !self.is_failure() => told.invalid(self.status),
             status => {
                 RuntimeError::Upstream(format!("the model's server failed (HTTP {status})"))
             }
@@ -135,7 +143,9 @@ impl Told {
     /// The refusal of a conversation that is too long, where its numbers are told.
     fn context_length(&self) -> Option<RuntimeError> {
         let message = self.message.to_lowercase();
-        let about = self.code.contains("context") || message.contains("context");
+        let about = self.code.contains("context")
+            || message.contains("context")
+            || message.contains(TOO_LARGE);
         if !about {
             return None;
         }
@@ -150,13 +160,22 @@ impl Told {
                 "maximum context length is ",
                 "context holds ",
                 "context length is only ",
+                "current batch size: ",
             ])
         })?;
         let prompt = self.prompt.or_else(|| {
-            before(&[" in the messages", " input tokens", " in the input"]).or_else(|| {
+            before(&[
+                " in the messages",
+                " input tokens",
+                " in the input",
+                " tokens in the input",
+            ])
+            .or_else(|| {
                 after(&[
+                    "input (",
                     "resulted in ",
                     "the prompt has ",
+                    "the prompt has at least ",
                     "prompt contains at least ",
                 ])
             })
@@ -243,6 +262,9 @@ mod tests {
                      context length is 2048 tokens and your request has 2000 input tokens.";
         let ours =
             "this model's context holds 64 tokens; the prompt has 70 and 5 more were asked for";
+        let unfinished = "this model's context holds 64 tokens; the prompt has at least 65 and 0 more were asked for";
+        let embedded = "This model's maximum context length is 512 tokens. However, you requested 600 tokens in \
+                        the input for embedding generation. Please reduce the length of the input.";
         let llama = json!({"error": {
             "code": 400, "message": "the request exceeds the available context size", "n_ctx": 512,
             "n_prompt_tokens": 600, "type": "exceed_context_size_error",
@@ -254,6 +276,8 @@ mod tests {
             (of(vllm), (2000, 100, 2048)),
             (of(newer), (2000, 1, 2048)),
             (of(ours), (70, 5, 64)),
+            (of(unfinished), (65, 0, 64)),
+            (of(embedded), (600, 1, 512)),
             (llama, (600, 1, 512)),
         ] {
             match failure(400, &body) {
@@ -266,6 +290,17 @@ mod tests {
                 }
                 other => panic!("{body}: {other:?}"),
             }
+        }
+        let large = "input (600 tokens) is too large to process. increase the physical batch size (current \
+                     batch size: 512)";
+        match failure(
+            500,
+            &json!({"error": {"message": large, "type": "server_error"}}),
+        ) {
+            RuntimeError::ContextLength {
+                prompt, context, ..
+            } => assert_eq!((prompt, context), (600, 512)),
+            other => panic!("{other:?}"),
         }
         let unknown = failure(400, &of("context too long"));
         assert!(matches!(unknown, RuntimeError::Invalid(_)), "{unknown:?}");

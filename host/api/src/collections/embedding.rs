@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use mortise_http::Problem;
 use mortise_service::{
-    ApiCall, EmbeddingInput, EmbeddingRequest, Granted, Principal, PromptUse, ServedModel, Service,
-    ServiceError,
+    ApiCall, EmbeddingBackend, EmbeddingInput, EmbeddingRequest, Granted, Principal, PromptUse,
+    ServedModel, Service, ServiceError,
 };
 use tokio::time::sleep;
 
@@ -16,6 +16,9 @@ use crate::state::ApiState;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Attempts.
 const ATTEMPTS: u32 = 120;
+
+/// Bytes of a token where nobody here knows the model's tokens.
+pub(super) const TOKEN_BYTES: usize = 3;
 
 /// The model of a name, if it embeds, and its public name, with that of an adapter if one is named; without a name
 /// the only model that embeds.
@@ -61,14 +64,39 @@ pub(crate) fn embedder_of(
 
 /// Tokens that a document's text may have for a model: those of its context beside its instruction.
 pub(crate) fn room_for_documents(model: &ServedModel) -> usize {
-    let loaded = model.loaded.as_ref();
-    let Some(embedder) = loaded.and_then(|loaded| loaded.model.embedder.as_ref()) else {
+    let Some(counter) = TokenCounter::of(model) else {
         return usize::MAX;
     };
-    let prompt = embedder.prompts.text(&PromptUse::Document);
-    let prompt = embedder.tokenizer.encode_plain(prompt.unwrap_or_default());
-    let taken = prompt.map_or(0, |ids| ids.len());
-    embedder.runtime.context_length().saturating_sub(taken)
+    let prompt = counter.0.prompts().text(&PromptUse::Document);
+    let taken = match prompt.unwrap_or_default() {
+        "" => 0,
+        prompt => counter.count(prompt),
+    };
+    let context = counter.0.context_length().unwrap_or(usize::MAX);
+    context.saturating_sub(taken)
+}
+
+/// Counts the tokens of texts for a model that makes embeddings; by their bytes where another server has the tokenizer.
+pub(super) struct TokenCounter<'a>(&'a EmbeddingBackend);
+
+impl<'a> TokenCounter<'a> {
+    /// The counter for a model; `None` if it is not loaded, or makes no embeddings.
+    pub(super) fn of(model: &'a ServedModel) -> Option<Self> {
+        let loaded = model.loaded.as_ref()?;
+        loaded.model.embedder.as_ref().map(Self)
+    }
+
+    /// Tokens of a text.
+    pub(super) fn count(&self, text: &str) -> usize {
+        match self.0 {
+            EmbeddingBackend::Local(embedder) => {
+                let encoded = embedder.tokenizer.encode_plain(text);
+                // What has no tokens counts by its bytes, of which none is more than a token.
+                encoded.map_or(text.len(), |ids| ids.len())
+            }
+            EmbeddingBackend::Remote(_) => text.len().div_ceil(TOKEN_BYTES),
+        }
+    }
 }
 
 /// Vectors of texts for a caller that was admitted before. Waits while others are before it.
@@ -106,6 +134,7 @@ pub(super) async fn embed(
                 true => PromptUse::Document,
                 false => PromptUse::Plain,
             },
+            allow_remote: false,
         };
         match service.embed(&call, request).await {
             Ok(made) => return Ok(made.vectors),

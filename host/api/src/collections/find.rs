@@ -83,6 +83,7 @@ pub(super) fn questions(collection: &Collection, texts: &[String]) -> EmbeddingR
             true => PromptUse::Query,
             false => PromptUse::Plain,
         },
+        allow_remote: false,
     }
 }
 

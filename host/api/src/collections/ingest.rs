@@ -17,7 +17,7 @@ use mortise_store::{Change, Item, StoreError};
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::embedding::{embed, embedder_of};
+use super::embedding::{TokenCounter, embed, embedder_of};
 use super::limits::{INGEST_BATCH, SAMPLE_BYTES, SMALL_DOCUMENT_BYTES};
 use super::retriever::{ATTEMPTS, PAUSE, Retrieval, RetrieverCaller};
 use super::stored::StoredDocument;
@@ -308,20 +308,10 @@ async fn apart<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(failed)?
 }
 
-/// Function that counts the tokens of a text by the tokenizer of a model.
+/// Function that counts the tokens of a text for a model.
 fn counting(model: &ServedModel) -> Result<impl Fn(&str) -> usize, IngestEnd> {
-    let embedder = model
-        .loaded
-        .as_ref()
-        .and_then(|loaded| loaded.model.embedder.as_ref());
-    let Some(embedder) = embedder else {
-        return Err(IngestEnd::Halted);
-    };
-    Ok(move |piece: &str| {
-        let encoded = embedder.tokenizer.encode_plain(piece);
-        // What has no tokens counts by its bytes, of which none is more than a token.
-        encoded.map_or(piece.len(), |ids| ids.len())
-    })
+    let counter = TokenCounter::of(model).ok_or(IngestEnd::Halted)?;
+    Ok(move |piece: &str| counter.count(piece))
 }
 
 /// Size of chunks as a retriever is told it.

@@ -2,14 +2,12 @@
 
 use mortise_service::{Generator, Joint};
 
+use super::embedding::TOKEN_BYTES;
 use super::find::FoundChunk;
 use crate::state::ApiState;
 
 /// Tokens of a context that templates and instructions take.
 const AROUND: usize = 192;
-
-/// Bytes of a token where nobody knows the model's tokens.
-const TOKEN_BYTES: usize = 3;
 
 /// Tokens of documents where nobody knows the model's context.
 const USUAL_BUDGET: usize = 2048;

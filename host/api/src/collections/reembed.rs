@@ -13,7 +13,7 @@ use mortise_store::{Change, Item, Key, StoreError};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::embedding::{embed, embedder_of, room_for_documents};
+use super::embedding::{TokenCounter, embed, embedder_of, room_for_documents};
 use super::ingest::IngestEnd;
 use super::limits::{ATTEMPTS, INGEST_BATCH, PAGE};
 use super::stored::{Collection, Next, StoredDocument, change, load, members, space};
@@ -289,12 +289,8 @@ async fn chunks(
 async fn fit(model: &Arc<ServedModel>, texts: Vec<String>) -> Result<(), IngestEnd> {
     let model = Arc::clone(model);
     let longest = tokio::task::spawn_blocking(move || {
-        let loaded = model.loaded.as_ref();
-        let embedder = loaded.and_then(|loaded| loaded.model.embedder.as_ref())?;
-        let tokens = texts.iter().map(|text| {
-            let encoded = embedder.tokenizer.encode_plain(text);
-            encoded.map_or(text.len(), |ids| ids.len())
-        });
+        let counter = TokenCounter::of(&model)?;
+        let tokens = texts.iter().map(|text| counter.count(text));
         Some((tokens.max().unwrap_or(0), room_for_documents(&model)))
     });
     match longest.await {

@@ -60,6 +60,7 @@ pub(super) async fn embed(
         dimensions: None,
         truncate: false,
         prompt: PromptUse::Usual,
+        allow_remote: false,
     };
     let made = make(&llm.api, &context, EMBED, &parts, request).await?;
     drop(reserved);

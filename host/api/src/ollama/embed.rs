@@ -83,6 +83,7 @@ pub(super) async fn embed(
         // As at Ollama, unless the caller wants an error.
         truncate: fields.truncate.unwrap_or(true),
         prompt: PromptUse::Usual,
+        allow_remote: false,
     };
     let made = make(&state, &context, EMBED, &parts, request).await?;
     drop(reserved);
@@ -122,6 +123,7 @@ pub(super) async fn embeddings(
         dimensions: None,
         truncate: true,
         prompt: PromptUse::Usual,
+        allow_remote: false,
     };
     let made = make(&state, &context, EMBEDDINGS, &parts, request).await?;
     drop(reserved);

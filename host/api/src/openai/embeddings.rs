@@ -37,6 +37,10 @@ struct EmbeddingFields {
     input_type: Option<InputType>,
     /// An extension, as text-embeddings-inference has it.
     prompt_name: Option<String>,
+    /// An extension, as vLLM has it: -1 cuts what is longer than the context.
+    truncate_prompt_tokens: Option<i64>,
+    /// An extension, as chats have it.
+    allow_remote: Option<bool>,
 }
 
 words! {
@@ -137,14 +141,29 @@ fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall,
         model: fields.model,
         inputs: inputs.collect(),
         dimensions: positive(fields.dimensions, "dimensions", &mut reader)?,
-        truncate: false,
+        truncate: truncate(fields.truncate_prompt_tokens)?,
         prompt: prompt(fields.input_type, fields.prompt_name)?,
+        allow_remote: fields.allow_remote.unwrap_or(false),
     };
     Ok(EmbeddingCall {
         request,
         encoding: fields.encoding_format.unwrap_or(Encoding::Float),
         ignored: reader.finish(|_| false)?,
     })
+}
+
+/// Whether a caller asks for texts that are too long to be cut.
+fn truncate(tokens: Option<i64>) -> Result<bool, Problem> {
+    match tokens {
+        None => Ok(false),
+        Some(-1) => Ok(true),
+        Some(other) => {
+            let message = format!(
+                "`truncate_prompt_tokens` is {other}; texts can be cut at the end of the context only, which is -1"
+            );
+            Err(Problem::invalid("truncate_prompt_tokens", message))
+        }
+    }
 }
 
 /// The instruction that a caller asks for.

@@ -119,7 +119,7 @@ pub(super) fn slots_body(model: &ServedModel) -> Result<Value, Problem> {
 /// Paths of files are the operator's own, and stay empty.
 pub(super) fn props_body(model: &ServedModel) -> Result<Value, Problem> {
     let loaded = loaded(model)?;
-    let tokenizer = match (&loaded.model.generator, &loaded.model.embedder) {
+    let tokenizer = match (&loaded.model.generator, loaded.model.text_embedder()) {
         (Some(Generator::Tokens(tokens)), _) => Some(&tokens.tokenizer),
         (Some(Generator::Rendered(rendered)), _) => Some(&rendered.tokenizer),
         (None, Some(embedder)) => Some(&embedder.tokenizer),

@@ -127,6 +127,7 @@ pub(super) async fn embed(mut call: Call<'_>) -> Result<Answer, Problem> {
         prompt: fields
             .prompt_name
             .map_or(PromptUse::Usual, PromptUse::Named),
+        allow_remote: false,
     };
     let made = call.embed(request).await?;
     Ok(Answer {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_models::PromptUse;
+use mortise_models::{EmbeddingInput, PromptUse};
 
 use super::{Generation, Numbers, Service, UsedModel};
 use crate::admission::{Admission, ApiCall, Granted, account};
 use crate::answer::StartedPart;
 use crate::check::Request;
 use crate::content::Transcript;
-use crate::embedding::{EmbeddingInput, EmbeddingRequest};
+use crate::embedding::EmbeddingRequest;
 use crate::error::ServiceError;
 use crate::guard::{Guards, Watchers};
 use crate::meant::Meant;

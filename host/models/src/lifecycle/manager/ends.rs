@@ -6,17 +6,12 @@ use std::time::Instant;
 use super::ModelManager;
 use crate::child_config::RestartPolicy;
 use crate::lifecycle::state::ModelState;
-use crate::model::{Generator, Model};
+use crate::model::Model;
 
 impl ModelManager {
     /// Wait, on a task of its own, for the runtime of a loaded model to end by itself.
     pub(super) fn watch_end(&self, name: &str, model: &Model) {
-        let end = match &model.generator {
-            Some(Generator::Conversation(runtime)) => runtime.end(),
-            Some(Generator::Rendered(rendered)) => rendered.runtime.end(),
-            _ => None,
-        };
-        let (Some(mut end), Some(this)) = (end, self.this.upgrade()) else {
+        let (Some(mut end), Some(this)) = (model.end(), self.this.upgrade()) else {
             return;
         };
         let loads = self.lock().table.slot(name).map_or(0, |slot| slot.loads);

@@ -3,7 +3,8 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::EngineLoad;
 use mortise_models::{
-    Adapter, AdapterBase, Adapters, EmbedError, EmbeddingFuture, EmbeddingRuntime, TextEmbedder,
+    Adapter, AdapterBase, Adapters, EmbedError, EmbeddingBackend, EmbeddingFuture,
+    EmbeddingRuntime, TextEmbedder,
 };
 
 use crate::fakes::{call, loaded, model, says, service, tokenizer};
@@ -51,14 +52,14 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
     let mut served = model(says("x"));
     let tokenizer = tokenizer(&mut served);
     let described = Arc::make_mut(&mut loaded(&mut served).model);
-    described.embedder = Some(TextEmbedder {
+    described.embedder = Some(EmbeddingBackend::Local(TextEmbedder {
         runtime: busy,
         tokenizer,
         prompts: Arc::default(),
         cache: Arc::default(),
         adapters: Arc::new(Adapters::new("demo", Err("it has no weights"))),
         adapter: None,
-    });
+    }));
     described.generator = None;
     let service = service(served, Vec::new());
     let done = |prefill_tokens| EngineLoad {
@@ -141,14 +142,14 @@ async fn a_text_that_is_asked_for_again_is_not_computed_again() {
     let mut served = model(says("x"));
     let tokenizer = tokenizer(&mut served);
     let described = Arc::make_mut(&mut loaded(&mut served).model);
-    described.embedder = Some(TextEmbedder {
+    described.embedder = Some(EmbeddingBackend::Local(TextEmbedder {
         runtime: Arc::clone(&counting) as _,
         tokenizer,
         prompts: Arc::default(),
         cache: Arc::default(),
         adapters: Arc::new(Adapters::new("demo", Err("it has no weights"))),
         adapter: None,
-    });
+    }));
     described.generator = None;
     let service = service(served, Vec::new());
     let ask = async |texts: &[&str]| {
