@@ -201,7 +201,7 @@ mod tests {
             ),
             (
                 json!([item(0, json!([1e300])), item(1, json!([1.0]))]),
-                "not finite",
+                "cannot be read",
             ),
             (
                 json!([item(0, json!(not_a_number)), item(1, json!([1.0]))]),
