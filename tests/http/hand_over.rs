@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::answers::{CHAT, chat};
 use crate::support::client::Request;
-use crate::support::{PATIENCE, Server, have, wait_for};
+use crate::support::{PATIENCE, Server, example, have, wait_for};
 
 const SLOW: &str = "default = \"a few words that take their time, one byte after the other\"\n\
                     token_delay_ms = 40\n";
@@ -124,6 +124,46 @@ fn feature_c14_the_store_goes_along_when_the_old_process_has_ended() {
         folder.path().join("socket").exists(),
         "the new process has it"
     );
+}
+
+#[test]
+fn feature_c14_the_library_goes_along_when_the_old_process_has_ended() {
+    const KEY: &str = "a key of the admin side";
+    let folder = tempfile::tempdir().expect("make a folder");
+    let below = |path: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        path
+    };
+    let model = example::root().join("tests/gguf/data/tiny-chat.gguf");
+    std::fs::copy(model, below("files/one/tiny.gguf")).expect("copy the model");
+    let entry = json!({
+        "name": "mine", "source": "upload", "path": "files/one/tiny.gguf", "size_bytes": 1,
+        "sha256": null, "version": null, "description": null, "added_at": 1,
+    });
+    std::fs::write(below("entries/mine.json"), entry.to_string()).expect("an entry");
+    let mut server = Server::configured(&format!(
+        "[admin]\nport = 0\nkey = {KEY:?}\n[library]\nfolder = {:?}\nmin_free_mib = 0\n",
+        folder.path()
+    ));
+    let line = server.wait_for_log(|line| line.contains("admin side on http://"));
+    let (_, admin) = line
+        .split_once("admin side on http://")
+        .expect("an address");
+    let admin = admin.trim_end_matches(|end: char| !end.is_ascii_digit());
+    let asked =
+        json!({"model": "mine", "max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]});
+    server.post(CHAT, &asked).ok();
+    server.signal("USR2");
+    let successor = Successor::of(&server);
+    server.post(CHAT, &asked).ok();
+    assert_eq!(server.wait().code(), Some(0));
+    // The folder is the new process's own: models come and go.
+    let order = json!({"model_id": "more", "size_bytes": 10});
+    let upload = Request::post("/v1/admin/uploads", &order).header("x-admin-token", KEY);
+    let begun = upload.send(admin);
+    assert_eq!(begun.status(), 201, "{}", begun.text());
+    assert!(successor.signal("TERM"));
 }
 
 #[test]

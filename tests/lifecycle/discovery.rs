@@ -217,3 +217,124 @@ fn a_server_that_finds_nothing_starts_and_says_so() {
     assert_eq!(rescan(&managed)["new_models"], 1);
     assert_eq!(chat(&managed, "late").status(), 200);
 }
+
+#[test]
+fn feature_m2_an_alias_waits_for_a_model_that_is_found_later() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    put(folder.path(), "first.gguf");
+    let alias = "[[aliases]]\nname = \"prod\"\ntarget = \"later\"\n";
+    let config = format!("{}{alias}", discovery(folder.path()));
+    let managed = Managed::start(&config);
+    let tells = |line: &str| line.contains("`prod`") && line.contains("`later`");
+    managed
+        .server
+        .wait_for_log(|line| line.contains("WARN") && tells(line));
+    // No other model answers for it, though there is only one.
+    let refused = chat(&managed, "prod");
+    assert_eq!(code(&refused), (404, "model_not_found".to_owned()));
+    assert!(tells(&refused.text()), "{}", refused.text());
+    assert!(refused.text().contains("first"), "{}", refused.text());
+    assert_eq!(managed.server.get("/v1/models/prod").status(), 404);
+    let state = || {
+        let ready = managed.server.get("/ready").ok();
+        (
+            ready["checks"]["aliases"].clone(),
+            ready["aliases"]["without_model"].clone(),
+        )
+    };
+    let row = || managed.ask(Request::get("/v1/admin/aliases/prod")).ok();
+    assert_eq!(state(), (json!("degraded"), json!(1)));
+    assert_eq!(row()["missing"], json!(["later"]));
+
+    put(folder.path(), "later.gguf");
+    assert_eq!(rescan(&managed)["warnings"], json!([]));
+    assert_eq!(chat(&managed, "prod").ok()["model"], "later");
+    assert_eq!(
+        (state(), row()["missing"].clone()),
+        ((json!("ok"), json!(null)), json!([]))
+    );
+    managed.act("later", "unload", "").ok();
+    fs::remove_file(folder.path().join("later.gguf")).expect("remove the file");
+    let reload = Request::raw("/v1/admin/settings/reload", b"");
+    for report in [rescan(&managed), managed.ask(reload).ok()] {
+        let warnings = report["warnings"].as_array().expect("a list");
+        assert!(
+            warnings.len() == 1 && tells(&warnings[0].to_string()),
+            "{warnings:?}"
+        );
+    }
+    drop(managed);
+
+    // A start that is strict refuses it, and a check tells of it.
+    let path = folder.path().join("mortise.toml");
+    fs::write(&path, format!("{ADMIN}{config}")).expect("write it");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(binary())
+            .args(arguments)
+            .arg(&path)
+            .output()
+            .expect("run mortise");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(tells(&told), "{told}");
+        output.status.code()
+    };
+    assert_eq!(run(&["config", "check"]), Some(0));
+    assert_eq!(
+        run(&["serve", "--strict", "--port", "0", "--config"]),
+        Some(1)
+    );
+}
+
+#[test]
+fn a_folder_that_is_not_there_ends_the_start_as_it_does_a_check() {
+    let output = Command::new(binary())
+        .args(["serve", "--port", "0", "--models-dir", "/nowhere/models"])
+        .output()
+        .expect("run mortise");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("`/nowhere/models` is no folder"), "{told}");
+}
+
+#[test]
+fn feature_c4_commands_read_the_files_that_a_server_does() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let managed = Managed::start(&scripted("one", "default = \"x\"", ""));
+    let (_, port) = managed.admin.rsplit_once(':').expect("a port");
+    let write = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("write it");
+        path
+    };
+    let common = write("common.toml", "[admin]\nport = 1\nkey = \"x\"\n".to_owned());
+    let local = write(
+        "local.toml",
+        format!("[admin]\nport = {port}\nkey = {KEY:?}\n"),
+    );
+    let run = |arguments: &[&str], local: &Path| {
+        let output = Command::new(binary())
+            .args(arguments)
+            .env("MORTISE_CONFIG", &common)
+            .env("MORTISE_LOCAL_CONFIG", local)
+            .output()
+            .expect("run mortise");
+        let told = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&told).into_owned(),
+        )
+    };
+    let (done, told) = run(&["models", "list"], &local);
+    assert!(done && told.contains("one"), "{told}");
+    let (done, told) = run(&["config", "check"], &local);
+    assert!(done, "{told}");
+    let wrong = write("wrong.toml", "[server]\nprot = 1\n".to_owned());
+    let given = common.to_str().expect("UTF-8");
+    for arguments in [&["config", "check"][..], &["config", "check", given]] {
+        let (done, told) = run(arguments, &wrong);
+        assert!(!done && told.contains("wrong.toml"), "{told}");
+    }
+    let nothing = Command::new(binary()).args(["config", "check"]).output();
+    let nothing = nothing.expect("run mortise");
+    assert_eq!(nothing.status.code(), Some(2));
+}

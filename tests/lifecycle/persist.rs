@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::support::binary;
 use crate::support::client::{Request, Response};
-use crate::{Managed, asked, code, scripted};
+use crate::{ADMIN, Managed, asked, code, scripted};
 
 fn config(folder: &Path) -> String {
     let says = |name: &str| scripted(name, &format!("default = \"I am {name}.\""), "");
@@ -93,6 +94,100 @@ fn feature_c12_changes_outlive_the_server_only_if_they_are_to() {
     assert_eq!(code(&refused), (409, "not_persisted".to_owned()));
     let models = managed.ask(Request::get("/v1/admin/models")).ok();
     assert_eq!(models["can_persist"], false);
+}
+
+#[test]
+fn feature_c12_what_is_kept_of_a_model_goes_with_its_entry() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let persist = format!("persist = {:?}\n", folder.path().join("kept.toml"));
+    let one = scripted("one", "default = \"x\"", "");
+    let two = scripted("two", "default = \"y\"", "enabled = false");
+    let away = "[[models]]\nname = \"away\"\nenabled = false\n[models.upstream]\nurls = [\"http://127.0.0.1:9/v1\"]\n";
+    let managed = Managed::start(&format!("{persist}{one}{two}{away}"));
+    for (name, action) in [("two", "load"), ("away", "load"), ("away", "unload")] {
+        let path = format!("/v1/admin/models/{name}/{action}?persist=true");
+        let kept = managed.ask(Request::raw(&path, b""));
+        assert_eq!(
+            (kept.status(), kept.header("x-persisted")),
+            (200, Some("written"))
+        );
+    }
+    managed.act("two", "unload", "").ok();
+    // Both entries are deleted, and what was kept of them is no model.
+    let config = format!("{ADMIN}{persist}{one}");
+    managed.server.configure(&config);
+    let report = managed
+        .ask(Request::raw("/v1/admin/settings/reload", b""))
+        .ok();
+    assert_eq!(report["removed"], json!(["two", "away"]));
+    assert_eq!(report["updated"], json!([]));
+    let warnings = report["warnings"].as_array().expect("a list");
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for name in ["`two`", "`away`", "kept.toml"] {
+        assert!(
+            report["warnings"].to_string().contains(name),
+            "{name}: {warnings:?}"
+        );
+    }
+    drop(managed);
+    let managed = Managed::start(&format!("{persist}{one}"));
+    managed
+        .server
+        .wait_for_log(|line| line.contains("WARN") && line.contains("`away`"));
+    let gone = managed.ask(Request::get("/v1/admin/models/two"));
+    assert_eq!(code(&gone), (404, "unknown_model".to_owned()));
+    let file = folder.path().join("mortise.toml");
+    fs::write(&file, config).expect("written");
+    let check = |more: &[&str]| {
+        let check = std::process::Command::new(binary())
+            .args(["config", "check"])
+            .args(more)
+            .arg(&file)
+            .output();
+        let output = check.expect("run mortise");
+        assert!(output.status.success(), "{output:?}");
+        output
+    };
+    let told = String::from_utf8(check(&[]).stderr).expect("UTF-8");
+    assert!(told.contains("`two`") && told.contains("`away`"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&check(&["--json"]).stdout).expect("JSON");
+    assert_eq!(json["warnings"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn feature_c12_a_kept_alias_needs_no_restart_and_can_be_rolled_back_after_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let managed = Managed::start(&config(folder.path()));
+    put(&managed, "prod", "", &json!({"target": "one"})).json();
+    let body = json!({"target": "one", "canary": {"target": "two", "percent": 10.0}});
+    assert_eq!(put(&managed, "prod", "?persist=true", &body).status(), 200);
+    let reload = |managed: &Managed| {
+        managed
+            .ask(Request::raw("/v1/admin/settings/reload", b""))
+            .ok()
+    };
+    let report = reload(&managed);
+    assert_eq!(report["service_restart_required"], false);
+    assert_eq!(report["restart_keys"], json!([]));
+    // What the file says and the server does not do takes a restart.
+    put(&managed, "prod", "", &json!({"target": "two"})).ok();
+    assert_eq!(reload(&managed)["restart_keys"], json!(["aliases"]));
+    drop(managed);
+
+    let managed = Managed::start(&config(folder.path()));
+    let back = "/v1/admin/aliases/prod/rollback?persist=true";
+    let rolled = managed.ask(Request::raw(back, b""));
+    assert_eq!(rolled.header("x-persisted"), Some("written"));
+    let rolled = rolled.ok();
+    assert_eq!(
+        (&rolled["target"], &rolled["canary"]),
+        (&json!("one"), &json!(null))
+    );
+    drop(managed);
+    let managed = Managed::start(&config(folder.path()));
+    let row = managed.ask(Request::get("/v1/admin/aliases/prod")).ok();
+    assert_eq!(row["canary"], json!(null));
+    assert_eq!(row["previous"]["canary"]["target"], "two");
 }
 
 #[test]

@@ -51,6 +51,35 @@ fn remote_the_family_of_servers_is_told_by_the_list() {
 }
 
 #[test]
+fn remote_the_next_upstream_is_asked_for_the_list_and_aliases_of_the_file_go_along() {
+    let speaker = Server::configured(
+        "[[models]]\nname = \"one\"\nbackend = \"scripted\"\n[models.script]\n\
+         kind = \"conversation\"\ndefault = \"I am one.\"\n",
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mortise.toml");
+    let text = "[[models]]\nname = \"here\"\n[[aliases]]\nname = \"prod\"\ntarget = \"one\"\n\
+                [[aliases]]\nname = \"other\"\ntarget = \"here\"\n";
+    std::fs::write(&file, text).expect("written");
+    // Nothing listens on port 9.
+    let dead = "http://127.0.0.1:9/v1";
+    let server = Server::start(&[
+        "--upstream",
+        dead,
+        "--upstream",
+        &speaker.url("/v1"),
+        "--config",
+        file.to_str().expect("UTF-8"),
+    ]);
+    for told in [dead, "`[[models]]` of the files are not served", "`other`"] {
+        server.wait_for_log(|line| line.contains("WARN") && line.contains(told));
+    }
+    let answer = server.post(CHAT, &chat("prod", "Hi")).ok();
+    assert_eq!(content(&answer), "I am one.");
+    assert_eq!(server.post(CHAT, &chat("other", "Hi")).status(), 404);
+}
+
+#[test]
 fn remote_an_upstream_that_is_not_there_is_said_so() {
     // A port that was free a moment ago.
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");

@@ -7,7 +7,7 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use http::StatusCode;
 use mortise_http::{Problem, json_response};
-use mortise_models::{Alias, AliasError};
+use mortise_models::{Alias, AliasError, AliasMeanings, AliasRow};
 use serde_json::{Value, json};
 
 use crate::Admin;
@@ -22,7 +22,9 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
 
 /// The list of all aliases.
 pub(crate) fn all(admin: &Admin) -> Value {
-    json!({"object": "list", "data": admin.aliases.rows()})
+    let rows = admin.aliases.rows().into_iter();
+    let rows = rows.map(|row| told(admin, &row));
+    json!({"object": "list", "data": rows.collect::<Vec<Value>>()})
 }
 
 /// One alias.
@@ -65,10 +67,11 @@ pub(crate) async fn set(
         StatusCode::OK
     };
     let response = shown(&admin, &name, status)?;
+    let meanings = meanings(&admin, &name);
     kept(
         &admin,
         keep,
-        PersistRequest::Alias(name, Some(alias)),
+        PersistRequest::Alias(name, meanings),
         response,
     )
     .await
@@ -86,8 +89,14 @@ pub(crate) async fn roll_back(
     rolled.map_err(problem)?;
     tracing::info!(alias = name, "alias was rolled back");
     let response = shown(&admin, &name, StatusCode::OK)?;
-    let alias = admin.aliases.row(&name).map(|row| row.alias);
-    kept(&admin, keep, PersistRequest::Alias(name, alias), response).await
+    let meanings = meanings(&admin, &name);
+    kept(
+        &admin,
+        keep,
+        PersistRequest::Alias(name, meanings),
+        response,
+    )
+    .await
 }
 
 /// Remove an alias.
@@ -109,9 +118,27 @@ fn is_model(admin: &Admin) -> impl Fn(&str) -> bool {
     |name| admin.models.status(name).is_some()
 }
 
+/// What is kept of an alias.
+fn meanings(admin: &Admin, name: &str) -> Option<AliasMeanings> {
+    let row = admin.aliases.row(name)?;
+    Some(AliasMeanings {
+        alias: row.alias,
+        previous: row.previous,
+    })
+}
+
+/// An alias with all that is known of it, and the models that it means and that are not there.
+fn told(admin: &Admin, row: &AliasRow) -> Value {
+    let mut value = json!(row);
+    let missing = row.alias.missing(&is_model(admin)).into_iter();
+    value["missing"] = missing.map(|(_, model)| Value::from(model)).collect();
+    value
+}
+
 fn shown(admin: &Admin, name: &str, status: StatusCode) -> Result<Response, Problem> {
     let row = admin.aliases.row(name);
-    let row = json!(row.ok_or_else(|| problem(AliasError::Unknown(name.to_owned())))?);
+    let row = row.ok_or_else(|| problem(AliasError::Unknown(name.to_owned())))?;
+    let row = told(admin, &row);
     let mut response = json_response(status, &row);
     response.extensions_mut().insert(AuditDetail(row));
     Ok(response)

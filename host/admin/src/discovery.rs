@@ -22,6 +22,8 @@ pub struct Rescan {
     pub in_use: Vec<String>,
     /// Files and folders that were left out.
     pub skipped: Vec<Skipped>,
+    /// Aliases without a model, told to a person.
+    pub warnings: Vec<String>,
     /// Why nothing was changed.
     pub error: Option<String>,
 }
@@ -56,6 +58,7 @@ pub(crate) async fn rescan(State(admin): State<Arc<Admin>>) -> Result<Response, 
             "in_use": scan.in_use,
         },
         "skipped": skipped.collect::<Vec<Value>>(),
+        "warnings": scan.warnings,
     });
     Ok(json_response(StatusCode::OK, &body))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use mortise_http::Problem;
-use mortise_models::Alias;
+use mortise_models::AliasMeanings;
 use serde_json::{Map, Value};
 
 use crate::Admin;
@@ -19,8 +19,8 @@ const PERSISTED: &str = "x-persisted";
 /// A change that is to be kept.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PersistRequest {
-    /// Meaning of an alias; `None`: it is removed.
-    Alias(String, Option<Alias>),
+    /// Meaning of an alias, and the one before; `None`: it is removed.
+    Alias(String, Option<AliasMeanings>),
     /// True if a model is loaded at the start.
     Enabled(String, bool),
     /// Binding of a plugin, with the keys of the configuration; `None`: it is removed.

@@ -52,6 +52,8 @@ pub enum SettingsReload {
         models: Option<Redefinition>,
         /// Keys that have changed since the start and take effect at the next one.
         restart_keys: Vec<String>,
+        /// What is right and may mean something else than what was wanted.
+        warnings: Vec<String>,
         /// Outcome for plugins and keys of callers.
         plugins: Value,
     },
@@ -76,6 +78,8 @@ pub enum SettingsCheck {
         reload_keys: Vec<String>,
         /// Keys that have changed since the start and take effect at the next one.
         restart_keys: Vec<String>,
+        /// What is right and may mean something else than what was wanted.
+        warnings: Vec<String>,
     },
     /// The settings are wrong.
     Invalid(String),
@@ -116,6 +120,7 @@ pub(crate) async fn check(
             conflicts,
             reload_keys,
             restart_keys,
+            warnings,
         } => {
             let models = models.unwrap_or_default();
             let body = json!({
@@ -127,6 +132,7 @@ pub(crate) async fn check(
                 "reload_keys": reload_keys,
                 "service_restart_required": !restart_keys.is_empty(),
                 "restart_keys": restart_keys,
+                "warnings": warnings,
             });
             Ok(json_response(StatusCode::OK, &body))
         }
@@ -135,12 +141,13 @@ pub(crate) async fn check(
 
 /// Read the settings again.
 pub(crate) async fn reload(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
-    let (models, restart_keys, plugins) = match (admin.reloads.settings)().await {
+    let (models, restart_keys, warnings, plugins) = match (admin.reloads.settings)().await {
         SettingsReload::Taken {
             models,
             restart_keys,
+            warnings,
             plugins,
-        } => (models, restart_keys, plugins),
+        } => (models, restart_keys, warnings, plugins),
         SettingsReload::Conflict(conflicts) => return Ok(refused(&conflicts)),
         SettingsReload::Invalid(message) => {
             return Err(Problem::new(
@@ -165,6 +172,7 @@ pub(crate) async fn reload(State(admin): State<Arc<Admin>>) -> Result<Response, 
         "unchanged": models.unchanged,
         "service_restart_required": !restart_keys.is_empty(),
         "restart_keys": restart_keys,
+        "warnings": warnings,
         "plugins": plugins,
     });
     Ok(json_response(StatusCode::OK, &body))

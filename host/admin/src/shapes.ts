@@ -130,6 +130,8 @@ type AliasNumbers = {
 type AliasRow = Alias & {
   name: string;
   previous: Alias | null;
+  /** Models that the alias means and that are not there. */
+  missing: string[];
   /** Numbers of each model that the alias chose. */
   targets: { [model: string]: AliasNumbers };
 };
@@ -256,6 +258,8 @@ type SettingsReload = {
   unchanged: string[];
   service_restart_required: boolean;
   restart_keys: string[];
+  /** What is right and may mean something else than what was wanted, such as an alias whose model is not there. */
+  warnings: string[];
   plugins: any;
 };
 
@@ -271,6 +275,7 @@ type SettingsCheck = {
   reload_keys: string[];
   service_restart_required: boolean;
   restart_keys: string[];
+  warnings: string[];
 };
 
 /** An account in the engines of a model: `tenant NAME`, or `caller NAME` without a tenant; null is nobody in particular. */
@@ -313,6 +318,8 @@ type Rescan = {
   removed: integer;
   models: { added: string[]; removed: string[]; updated: string[]; in_use: string[] };
   skipped: { path: string; reason: string }[];
+  /** Aliases whose models are not there. */
+  warnings: string[];
 };
 
 type Restarted = { status: "reloaded" };

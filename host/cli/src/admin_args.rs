@@ -174,7 +174,7 @@ pub(crate) struct Against {
 /// The admin side of a running server.
 #[derive(Debug, Args)]
 pub(crate) struct AdminServer {
-    /// The server's configuration file, which has the address and the key
+    /// The server's configuration file, which has the address and the key [default: MORTISE_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
     /// The address of the admin side instead, as http://127.0.0.1:9000

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use mortise_config::{Config, Overrides, variable_of};
+use mortise_config::{Config, Overrides, config_files, variable_of};
 use serde_json::Value;
 use ureq::Agent;
 
@@ -26,7 +26,7 @@ impl AdminClient {
         let (url, key) = match (
             &server.admin_url,
             &server.admin_key_env,
-            server.config.as_slice(),
+            config_files(server.config.clone()).as_slice(),
         ) {
             (Some(url), Some(variable), _) => {
                 (url.clone(), variable_of("--admin-key-env", variable)?)
@@ -45,8 +45,9 @@ impl AdminClient {
                 (format!("{scheme}://{address}"), admin.key)
             }
             _ => {
-                let missing = "no server is named: give --config with the configuration of its `mortise serve --config`, \
-                               whose table `[admin]` has address and key, or --admin-url and --admin-key-env";
+                let missing = "no server is named: give --config (or MORTISE_CONFIG) with the configuration of its \
+                               `mortise serve --config`, whose table `[admin]` has address and key, or --admin-url and \
+                               --admin-key-env";
                 return Err(UsageError(missing.to_owned()).into());
             }
         };

@@ -18,7 +18,7 @@ use mortise_telemetry::{flush_log, start_logging};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
-use crate::discovery::KnownModels;
+use crate::discovery::{KnownModels, check_folders};
 use crate::doors::Doors;
 use crate::hand_over::{HandOver, InheritedListeners};
 use crate::open::{Surroundings, open};
@@ -45,6 +45,9 @@ pub(crate) fn serve(source: ConfigSource, take_over: bool) -> anyhow::Result<()>
     let (format, level) = config.log;
     start_logging(format, level, fault_in!("log")).context("cannot start the log")?;
     faults::warn();
+    for told in &config.warnings {
+        tracing::warn!("{told}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("mortise-server")
@@ -76,13 +79,11 @@ async fn run(
     let shares = connection_shares(&config.http);
     let (stop, draining, cut) = stop_after(config.http.drain);
     let closing = stop.closing.subscribe();
-    if let Some(upstream) = &config.upstream {
-        config.models = tokio::select! {
-            found = remote::found(upstream) => found?,
-            _ = signals.recv() => return Ok(()),
-        };
+    tokio::select! {
+        found = remote::find(&mut config) => found?,
+        _ = signals.recv() => return Ok(()),
     }
-    let (library, known) = known_models(&mut config).await?;
+    let (library, known) = known_models(&mut config, arrival.take_over.is_some()).await?;
     let models = start::model_manager(&config, library.clone());
     let startup = starting(&models, door.address);
     let surroundings = Surroundings {
@@ -92,6 +93,7 @@ async fn run(
         draining,
         cut,
         traces: traces.clone(),
+        library: library.clone(),
     };
     let (endpoint, bounds) = (Arc::clone(&door.endpoint), limits.clone());
     let (router, table) = (startup.router(), Arc::clone(&surroundings.connections));
@@ -114,6 +116,7 @@ async fn run(
     };
     let reloader = running.reloader(source, &models, known, doors.certificates());
     running.tie(library.as_ref(), &models, &reloader, &doors);
+    arrival.look_again(&reloader).await;
     running.start_tasks(&models, &reloader, hangups);
     if let Some((door, key)) = &doors.admin {
         let admin = running.admin(&models, &reloader, (key.clone(), admin_page), library);
@@ -142,11 +145,14 @@ fn stop_after(drain: Duration) -> (Stop, watch::Receiver<bool>, watch::Receiver<
     (stop, draining_seen, cut_seen)
 }
 
-/// The library, and the models of known folders, which join those of the configuration.
+/// The library, which may be `shared` with the server that this one takes over from, and the models of known folders, which
+/// join those of the configuration.
 async fn known_models(
     config: &mut Config,
+    shared: bool,
 ) -> anyhow::Result<(Option<Arc<Library>>, Option<KnownModels>)> {
-    let library = library::open(config).await?;
+    check_folders(config)?;
+    let library = library::open(config, shared).await?;
     let known = KnownModels::of(config, library.clone());
     if let Some(known) = &known {
         config.models = known.scan().await?.models;

@@ -148,7 +148,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["model", "hf", "upstream"])]
     pub(crate) models_dir: Vec<PathBuf>,
     /// The base URL of a server with an OpenAI-compatible API, such as llama-server or vLLM: all models that it
-    /// lists are served, under their names there. May be given several times for servers of the same models
+    /// lists are served, under their names there. May be given several times for servers of the same models; the
+    /// first that answers is asked. `[[models]]` of a configuration file are not served then
     #[arg(long, value_name = "URL", conflicts_with_all = ["model", "hf"])]
     pub(crate) upstream: Vec<String>,
     /// The environment variable that holds the key of the upstream
@@ -223,8 +224,8 @@ pub(crate) enum ConfigCommand {
     PrintDefault,
     /// Read files, each laid over those before it, and say what is wrong with them.
     Check {
-        /// The files
-        #[arg(required = true, value_name = "FILE")]
+        /// The files [default: MORTISE_CONFIG; MORTISE_LOCAL_CONFIG is laid over all]
+        #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
         against: Against,
@@ -300,8 +301,8 @@ pub(crate) enum AuditCommand {
 /// The places of an audit log.
 #[derive(Debug, Args)]
 pub(crate) struct AuditPlace {
-    /// The server's configuration file, which names them
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["file", "store"])]
+    /// The server's configuration file, which names them [default: MORTISE_CONFIG]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
     /// A log in a file
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
@@ -314,8 +315,8 @@ pub(crate) struct AuditPlace {
 /// The file of a store.
 #[derive(Debug, Args)]
 pub(crate) struct StoreFile {
-    /// The server's configuration file, which names the store
-    #[arg(long, value_name = "FILE", required_unless_present = "store")]
+    /// The server's configuration file, which names the store [default: MORTISE_CONFIG]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
     /// The store itself
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
@@ -337,7 +338,7 @@ pub(crate) enum PluginCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct PluginListArgs {
-    /// A configuration file; without it only the embedded plugins and those of --plugins
+    /// A configuration file [default: MORTISE_CONFIG]; without it only the embedded plugins and those of --plugins
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
     /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_config::Config;
+use mortise_config::{Config, ConfigError};
 use mortise_library::Library;
 use mortise_models::lifecycle::{ModelState, ModelStatus};
 use mortise_models::{DefinitionOrigin, DiscoveryConfig, ModelConfig, Skipped};
@@ -26,6 +26,25 @@ pub(crate) struct KnownModels {
 pub(crate) struct AllModels {
     pub(crate) models: Vec<ModelConfig>,
     pub(crate) skipped: Vec<Skipped>,
+}
+
+/// Check that the folders of a configuration are there. One that is gone while the server runs is left out by the scan.
+///
+/// # Errors
+/// When one is not.
+pub(crate) fn check_folders(config: &Config) -> Result<(), ConfigError> {
+    let mut folders = config.discovery.folders.iter();
+    match folders.find(|folder| !folder.is_dir()) {
+        None => Ok(()),
+        Some(folder) => Err(ConfigError::Invalid {
+            key: "discovery.folders".to_owned(),
+            line: None,
+            message: format!(
+                "`{}` is no folder; make it with `mkdir -p`",
+                folder.display()
+            ),
+        }),
+    }
 }
 
 impl KnownModels {

@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use mortise_config::{Config, Inherited};
 use mortise_http::HANDED_OVER;
+use mortise_library::Library;
 use mortise_models::lifecycle::ModelManager;
 use mortise_supervise::supervise;
 use rustix::net::{
@@ -34,6 +35,7 @@ use tokio::time::{sleep, timeout};
 use crate::doors::Doors;
 use crate::limits::HAND_OVER_TIME;
 use crate::notify;
+use crate::reload::Reloader;
 use crate::start;
 
 /// Flag of the process that takes over. It stands for itself and is not passed on.
@@ -209,18 +211,37 @@ impl InheritedListeners {
         &mut self,
         config: &Config,
         models: &Arc<ModelManager>,
+        library: Option<&Arc<Library>>,
     ) -> anyhow::Result<()> {
         let ledger = config
             .spend
             .as_ref()
             .and_then(|spend| spend.ledger.as_ref());
         let files = config.state.store.path.is_some() || config.audit.file.is_some();
-        let files = files || ledger.is_some();
+        let files = files || ledger.is_some() || library.is_some();
         let Some(take_over) = self.take_over.as_mut().filter(|_| files) else {
             return Ok(());
         };
         start::load_enabled(models, config.strict_models, config.engine.device).await?;
-        take_over.wait_for_files().await
+        take_over.wait_for_files().await?;
+        if let Some(library) = library.cloned() {
+            tokio::task::spawn_blocking(move || library.take()).await??;
+        }
+        Ok(())
+    }
+
+    /// Scan for models again if another process had the library until it ended: some may have come or gone.
+    pub(crate) async fn look_again(&self, reloader: &Reloader) {
+        let waited = self.take_over.as_ref().is_some_and(|other| other.alone);
+        if waited && reloader.library().is_some() {
+            let scan = reloader.rescan().await;
+            if let Some(reason) = scan.error {
+                tracing::warn!(
+                    reason,
+                    "the models were not listed anew; the next rescan does"
+                );
+            }
+        }
     }
 
     /// This process answers from now on: tell the one that it takes over from, and the service manager.
@@ -279,7 +300,7 @@ impl TakeOver {
     pub(crate) async fn wait_for_files(&mut self) -> anyhow::Result<()> {
         writeln!(self.channel, "{FILES}").context("the server that hands over has ended")?;
         tracing::info!(
-            "waiting for the store and the audit log, until the other process has ended"
+            "waiting for the store, the audit log and the library, until the other process has ended"
         );
         let channel = self.channel.try_clone()?;
         channel.set_nonblocking(true)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use mortise_config::HealthConfig;
 use mortise_engine::{CircuitState, EngineLoad};
 use mortise_http::{Check, CheckState};
+use mortise_models::AliasTable;
 use mortise_models::lifecycle::{ModelManager, ModelState, ModelStatus};
 use mortise_plugin_manager::LivePlugins;
 use mortise_store::{Store, StoreError};
@@ -44,6 +45,7 @@ struct Found {
 pub(crate) struct Health {
     config: HealthConfig,
     models: Arc<ModelManager>,
+    aliases: Arc<AliasTable>,
     live: Arc<LivePlugins>,
     audit: Arc<Audit>,
     store: Arc<dyn Store>,
@@ -56,13 +58,14 @@ pub(crate) struct Health {
 impl Health {
     pub(crate) fn new(
         config: HealthConfig,
-        models: Arc<ModelManager>,
+        (models, aliases): (Arc<ModelManager>, &Arc<AliasTable>),
         live: Arc<LivePlugins>,
         kept: &DurableState,
     ) -> Arc<Self> {
         Arc::new(Self {
             config,
             models,
+            aliases: Arc::clone(aliases),
             live,
             audit: Arc::clone(&kept.audit),
             store: Arc::clone(&kept.store),
@@ -113,6 +116,7 @@ impl Health {
             self.plugins(),
             self.store(),
         ];
+        checks.extend(self.of_aliases());
         checks.extend(self.disk());
         checks.extend(self.of_audit());
         checks.extend(self.shared_counters());
@@ -166,6 +170,23 @@ impl Health {
             (0, _) => self.check("models", CheckState::Ok, Value::Null),
             (_, Some(_)) => self.check("models", CheckState::Degraded, detail),
             (_, None) => self.check("models", CheckState::Failed, detail),
+        }
+    }
+
+    /// Check that the models of all aliases are there: the number of aliases of which one is not. Nothing without aliases.
+    fn of_aliases(&self) -> Option<Check> {
+        let rows = self.aliases.rows();
+        let is_model = |name: &str| self.models.status(name).is_some();
+        let dangling = rows
+            .iter()
+            .filter(|row| !row.alias.missing(&is_model).is_empty());
+        match (rows.len(), dangling.count()) {
+            (0, _) => None,
+            (_, 0) => Some(self.check("aliases", CheckState::Ok, Value::Null)),
+            (_, count) => {
+                let detail = json!({"without_model": count});
+                Some(self.check("aliases", CheckState::Degraded, detail))
+            }
         }
     }
 

@@ -78,7 +78,7 @@ pub(crate) struct KeyTermArgs {
 /// Keys of a running server, over its admin side, or of a store that no server has open.
 #[derive(Debug, Args)]
 pub(crate) struct KeyTarget {
-    /// The server's configuration file, which has the address and the key of the admin side
+    /// The server's configuration file, which has the address and the key of the admin side [default: MORTISE_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
     /// The address of the admin side instead, as http://127.0.0.1:9000

@@ -17,16 +17,19 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::reload::Reloader;
 
-/// Open the library, if there is one.
+/// Open the library, if there is one; with `shared`, read it only, since the server that this one takes over from has it.
 ///
 /// # Errors
 /// When its folder cannot be used.
-pub(crate) async fn open(config: &Config) -> anyhow::Result<Option<Arc<Library>>> {
+pub(crate) async fn open(config: &Config, shared: bool) -> anyhow::Result<Option<Arc<Library>>> {
     let Some(library) = config.library.clone() else {
         return Ok(None);
     };
-    let library = tokio::task::spawn_blocking(move || Library::open(library)).await??;
-    Ok(Some(library))
+    let open = move || match shared {
+        true => Library::read(library),
+        false => Library::open(library),
+    };
+    Ok(Some(tokio::task::spawn_blocking(open).await??))
 }
 
 /// Names stay unique, and models that come and go are listed.

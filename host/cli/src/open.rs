@@ -11,6 +11,7 @@ use mortise_config::{
 };
 use mortise_http::{BodyBudget, BodyLimits, ConnectionTable, Guard, HttpState, TlsServer};
 use mortise_identity::{CallerDirectory, IdentityConfig};
+use mortise_library::Library;
 use mortise_models::lifecycle::ModelManager;
 use mortise_models::{AliasTable, DeviceChoice};
 use mortise_plugin_manager::{
@@ -23,6 +24,7 @@ use mortise_valkey::ValkeyConfig;
 use tokio::sync::watch;
 
 use crate::advice;
+use crate::aliases::alias_table;
 use crate::callers::Callers;
 use crate::counters::KeptCounters;
 use crate::hand_over::InheritedListeners;
@@ -44,6 +46,7 @@ pub(crate) struct Surroundings {
     pub(crate) draining: watch::Receiver<bool>,
     pub(crate) cut: watch::Receiver<bool>,
     pub(crate) traces: Traces,
+    pub(crate) library: Option<Arc<Library>>,
 }
 
 /// Reader of the plugin configuration, for reloads.
@@ -133,10 +136,11 @@ pub(crate) async fn open(
     surroundings: Surroundings,
     arrival: &mut InheritedListeners,
 ) -> anyhow::Result<Running> {
-    arrival.prepare(&config, &models).await?;
+    let library = surroundings.library.as_ref();
+    arrival.prepare(&config, &models, library).await?;
+    let aliases = alias_table(&config, &models)?;
     let (offered, watch) = (Offered::of(&config), config.plugins.watch);
     let (limits, auth, http, plugins) = (config.limits, config.auth, config.http, config.plugins);
-    let aliases = start::alias_table(config.aliases, &models)?;
     let parts = (config.audit, config.valkey, config.identity);
     let home = (&config.state, config.retrieval.index);
     let (kept, identity) = keep(home, parts, &models).await?;
@@ -168,7 +172,7 @@ pub(crate) async fn open(
     let again = read_again(source);
     let live = LivePlugins::new(plugins, Arc::clone(&service), managed, auth, again, swaps);
     let live = published(live, &models);
-    let health = Health::new(config.health, models, Arc::clone(&live), &kept);
+    let health = Health::new(config.health, (models, &aliases), Arc::clone(&live), &kept);
     let observed = Observed::begin(health, &metrics, config.metrics.on_main);
     let index = index_of(&kept.store, kept.passages);
     let state = Arc::new(ApiState::new(

@@ -1,6 +1,7 @@
 //! Settings and folders that are read again while the server runs: models, plugins, keys of callers and certificates are
 //! taken over, of other keys it is told that they need a restart.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +11,11 @@ use mortise_config::{ConfigSource, Settings, keeps_changes};
 use mortise_identity::CallerDirectory;
 use mortise_library::Library;
 use mortise_models::lifecycle::{LifecycleError, ModelManager, Redefinition, RedefinitionConflict};
+use mortise_models::{AliasMeanings, AliasTable};
 use mortise_plugin_manager::LivePlugins;
 use serde_json::json;
 
+use crate::aliases::{are_in_force, configured, dangling};
 use crate::audit::Audit;
 use crate::discovery::{AllModels, KnownModels};
 use crate::doors::Certificates;
@@ -25,6 +28,7 @@ pub(crate) struct Reloader {
     started_with: Settings,
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
+    aliases: Arc<AliasTable>,
     identity: Arc<CallerDirectory>,
     /// Settings that were taken last.
     taken: Mutex<Settings>,
@@ -58,7 +62,7 @@ impl Reloader {
     pub(crate) fn new(
         source: ConfigSource,
         live: Arc<LivePlugins>,
-        models: Arc<ModelManager>,
+        (models, aliases): (Arc<ModelManager>, Arc<AliasTable>),
         identity: Arc<CallerDirectory>,
         known: Option<KnownModels>,
         certificates: Certificates,
@@ -70,6 +74,7 @@ impl Reloader {
             source,
             live,
             models,
+            aliases,
             identity,
             library: known.as_ref().and_then(KnownModels::library),
             known: Mutex::new(known),
@@ -104,9 +109,13 @@ impl Reloader {
             SettingsReload::Taken {
                 models,
                 restart_keys,
+                warnings,
                 ..
             } => {
                 let models = models.clone().unwrap_or_default();
+                for told in warnings {
+                    tracing::warn!(reason, "{told}");
+                }
                 tracing::info!(
                     reason,
                     added = models.added.len(),
@@ -245,11 +254,39 @@ impl Reloader {
         *self.known() = known;
         self.certificates.renew(renewal);
         *self.taken() = settings.clone();
+        let is_model = |name: &str| self.models.status(name).is_some();
         SettingsReload::Taken {
             models,
-            restart_keys: self.started_with.restart_keys(&settings),
+            restart_keys: self.restart_keys(&settings, &config.aliases),
+            warnings: self.warnings((&config.warnings, &config.aliases), &is_model),
             plugins: plugins.to_json(),
         }
+    }
+
+    /// Keys that have changed since the start and take effect at the next one. Aliases that are in force by the admin side
+    /// need none.
+    fn restart_keys(
+        &self,
+        settings: &Settings,
+        aliases: &[(String, AliasMeanings)],
+    ) -> Vec<String> {
+        let mut keys = self.started_with.restart_keys(settings);
+        if are_in_force(aliases, &self.aliases) {
+            keys.retain(|key| key != "aliases");
+        }
+        keys
+    }
+
+    /// Warnings about settings, and about aliases without a model: those that are in force, and those of the next start.
+    fn warnings(
+        &self,
+        (warnings, aliases): (&[String], &[(String, AliasMeanings)]),
+        is_model: &dyn Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let rows = self.aliases.rows();
+        let running = rows.iter().map(|row| (row.name.as_str(), &row.alias));
+        let aliases = dangling(running.chain(configured(aliases)), is_model);
+        [warnings, &aliases].concat()
     }
 
     /// Record a refused reload, of which no other setting is taken, in the plugin manager, which reports it to health
@@ -298,11 +335,13 @@ impl Reloader {
             Err(given_up) => return SettingsCheck::Invalid(given_up),
         };
         let mut conflicts = Vec::new();
+        let mut names: Option<BTreeSet<String>> = None;
         let models = match KnownModels::of(&config, self.library.clone()) {
             None => None,
             Some(known) => match self.scan(&known).await {
                 Ok(all) => {
                     let all = self.in_use_kept(all).0.models;
+                    names = Some(all.iter().map(|model| model.name.clone()).collect());
                     let (change, found) = self.models.difference(&all);
                     conflicts = found;
                     Some(change)
@@ -314,7 +353,11 @@ impl Reloader {
             models,
             conflicts,
             reload_keys: self.taken().reload_keys(&settings),
-            restart_keys: self.started_with.restart_keys(&settings),
+            restart_keys: self.restart_keys(&settings, &config.aliases),
+            warnings: self.warnings((&config.warnings, &config.aliases), &|name| match &names {
+                Some(names) => names.contains(name),
+                None => self.models.status(name).is_some(),
+            }),
         }
     }
 
@@ -323,7 +366,7 @@ impl Reloader {
     }
 
     /// Scan for models again, without reading the settings.
-    async fn rescan(&self) -> Rescan {
+    pub(crate) async fn rescan(&self) -> Rescan {
         let _turn = self.turn.lock().await;
         let known = self.known().clone();
         let Some(known) = known else {
@@ -340,6 +383,11 @@ impl Reloader {
                 Rescan::failed("a model was loaded or unloaded meanwhile; try again".to_owned())
             }
             Ok(models) => {
+                let is_model = |name: &str| self.models.status(name).is_some();
+                let warnings = self.warnings((&[], &[]), &is_model);
+                for told in &warnings {
+                    tracing::warn!("{told}");
+                }
                 tracing::info!(
                     added = models.added.len(),
                     removed = models.removed.len(),
@@ -351,6 +399,7 @@ impl Reloader {
                     models,
                     in_use,
                     skipped: all.skipped,
+                    warnings,
                     error: None,
                 }
             }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use mortise_child::Children;
+use mortise_config::Config;
 use mortise_models::conversation::TemplateArguments;
 use mortise_models::lifecycle::LoadProgress;
 use mortise_models::{
@@ -15,15 +16,19 @@ use mortise_models::{
 use mortise_upstream::{UpstreamRuntime, discover};
 use tokio::runtime::Handle;
 
-/// The models that an upstream of the command line lists, each under its name there.
-pub(crate) async fn found(upstream: &UpstreamConfig) -> anyhow::Result<Vec<ModelConfig>> {
+/// Serve the models that the upstream of the command line lists, if there is one, each under its name there.
+pub(crate) async fn find(config: &mut Config) -> anyhow::Result<()> {
+    let Some(upstream) = &config.upstream else {
+        return Ok(());
+    };
     let found = discover(upstream, None).await?;
     let models = found.into_iter().map(|upstream| ModelConfig {
         name: upstream.model.clone(),
         upstream: Some(upstream),
         ..ModelConfig::of_path(None)
     });
-    Ok(models.collect())
+    config.models = models.collect();
+    Ok(())
 }
 
 /// A remote model. It asks nothing before the first request, but for health checks. What is rendered here needs the

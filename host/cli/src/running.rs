@@ -106,7 +106,8 @@ impl Running {
         certificates: Certificates,
     ) -> Arc<Reloader> {
         let (live, audit) = (Arc::clone(&self.live), Arc::clone(&self.audit));
-        let (models, identity) = (Arc::clone(models), Arc::clone(&self.identity));
+        let models = (Arc::clone(models), Arc::clone(&self.aliases));
+        let identity = Arc::clone(&self.identity);
         Reloader::new(source, live, models, identity, known, certificates, audit)
     }
 

@@ -12,8 +12,7 @@ use mortise_models::lifecycle::{
     LifecycleError, LoadModel, LoadOverrides, LoadProgress, LoadStage, ModelManager, ModelStatus,
 };
 use mortise_models::{
-    Alias, AliasTable, DeviceChoice, LocalLoader, Model, ModelConfig, ModelSource, check_pin,
-    download,
+    DeviceChoice, LocalLoader, Model, ModelConfig, ModelSource, check_pin, download,
 };
 use mortise_supervise::faults;
 use serde_json::{Value, json};
@@ -163,21 +162,6 @@ impl LoadModel for Loader {
             false => self.local.expected_bytes(config, overrides),
         }
     }
-}
-
-/// The table of configured aliases.
-///
-/// # Errors
-/// When one stands for a model that there is not, as may be with models that another server lists.
-pub(crate) fn alias_table(
-    aliases: Vec<(String, Alias)>,
-    models: &ModelManager,
-) -> anyhow::Result<Arc<AliasTable>> {
-    let table = AliasTable::default();
-    for (name, alias) in aliases {
-        table.set(&name, alias, &|name| models.status(name).is_some())?;
-    }
-    Ok(Arc::new(table))
 }
 
 /// Time that the processes of models have to end.

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::{ConfigError, invalid};
 
 /// Parts of the server that are checked, as `/ready` names them.
-const PARTS: [&str; 7] = [
-    "engine", "models", "plugins", "store", "disk", "audit", "counters",
+const PARTS: [&str; 8] = [
+    "engine", "models", "aliases", "plugins", "store", "disk", "audit", "counters",
 ];
 
 /// The table as it is written.

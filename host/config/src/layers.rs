@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use toml::{Table, Value};
+use toml::Table;
 
 use super::ConfigError;
 use super::auth::RawAuth;
+use super::kept_layer::{LaidChanges, lay_kept};
+use super::merging::merge;
 use super::raw::{self, Raw};
 
 /// Variables that name the files: the first one, and one that is laid over all others.
@@ -13,8 +15,6 @@ const FILE: &str = "MORTISE_CONFIG";
 const LOCAL_FILE: &str = "MORTISE_LOCAL_CONFIG";
 /// Bytes of a file.
 pub(super) const MAX_CONFIG_BYTES: u64 = 64 << 20;
-/// Keys by which entries of lists are told apart.
-const IDENTITIES: [&str; 2] = ["name", "id"];
 
 /// Files of a server: those of the command line, or else that of `MORTISE_CONFIG`; and over them that of
 /// `MORTISE_LOCAL_CONFIG`.
@@ -32,8 +32,15 @@ fn files_of(given: Vec<PathBuf>, variable: &dyn Fn(&str) -> Option<PathBuf>) -> 
     files
 }
 
-/// Read files, each laid over those before it. Each must be right by itself.
-pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<Raw, ConfigError> {
+/// Folder that the files lie in, and the other files that they name.
+pub(super) fn folder_of<P: AsRef<Path>>(files: &[P]) -> &Path {
+    let folder = files.first().and_then(|file| file.as_ref().parent());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// Read files, each laid over those before it, and over them the changes of the admin side that were kept. Each must be
+/// right by itself.
+pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<(Raw, LaidChanges), ConfigError> {
     let mut merged = Table::new();
     let mut last = Raw::default();
     for file in files {
@@ -45,7 +52,7 @@ pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<Raw, ConfigError> {
             .map_err(|error| malformed(path, format!("{error}")))?;
         merge(&mut merged, table);
     }
-    let base = files.first().and_then(|file| file.as_ref().parent());
+    let base = folder_of(files);
     let kept = kept_file(&merged, base).filter(|path| path.exists());
     if let Some(path) = kept {
         let text = text_of(&path)?;
@@ -53,31 +60,38 @@ pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<Raw, ConfigError> {
         let table: Table = text
             .parse()
             .map_err(|error| malformed(&path, format!("{error}")))?;
-        merge(&mut merged, table);
-        return raw::of_merged(&merged).map_err(|message| malformed(&path, message));
+        let laid = lay_kept(&mut merged, table, base, &path);
+        let raw = raw::of_merged(&merged).map_err(|message| malformed(&path, message))?;
+        return Ok((raw, laid));
     }
-    match files {
+    let raw = match files {
         // With the lines of its keys, for messages.
-        [] | [_] => Ok(last),
-        [.., path] => raw::of_merged(&merged).map_err(|message| malformed(path.as_ref(), message)),
-    }
+        [] | [_] => last,
+        [.., path] => {
+            raw::of_merged(&merged).map_err(|message| malformed(path.as_ref(), message))?
+        }
+    };
+    Ok((raw, LaidChanges::default()))
 }
 
 /// Read a text in the place of files that lie in a folder, with the changes of the admin side that were kept there.
-pub(super) fn of_candidate(text: &str, base: &Path) -> Result<(Raw, Table), ConfigError> {
+pub(super) fn of_candidate(
+    text: &str,
+    base: &Path,
+) -> Result<(Raw, LaidChanges, Table), ConfigError> {
     let named = Path::new("settings");
     let raw = raw::parse(text).map_err(|message| malformed(named, message))?;
     let table = text.parse();
     let mut table: Table = table.map_err(|error| malformed(named, format!("{error}")))?;
-    let kept = kept_file(&table, Some(base)).filter(|path| path.exists());
+    let kept = kept_file(&table, base).filter(|path| path.exists());
     let Some(path) = kept else {
-        return Ok((raw, table));
+        return Ok((raw, LaidChanges::default(), table));
     };
     let kept = text_of(&path)?.parse();
     let kept: Table = kept.map_err(|error| malformed(&path, format!("{error}")))?;
-    merge(&mut table, kept);
+    let laid = lay_kept(&mut table, kept, base, &path);
     let merged = raw::of_merged(&table).map_err(|message| malformed(&path, message))?;
-    Ok((merged, table))
+    Ok((merged, laid, table))
 }
 
 /// Files as one text, without the changes that the admin side keeps.
@@ -90,9 +104,9 @@ pub fn merged_text<P: AsRef<Path>>(files: &[P]) -> Result<String, ConfigError> {
 }
 
 /// The file of kept changes that a table names, below the folder of the first file.
-pub(super) fn kept_file(table: &Table, base: Option<&Path>) -> Option<PathBuf> {
+pub(super) fn kept_file(table: &Table, base: &Path) -> Option<PathBuf> {
     let name = table.get("admin")?.as_table()?.get("persist")?.as_str()?;
-    Some(base.unwrap_or(Path::new(".")).join(name))
+    Some(base.join(name))
 }
 
 /// The table `auth` of files that are laid one over the other, with the changes of the admin side that were kept. What
@@ -106,9 +120,10 @@ pub(super) fn auth_of<P: AsRef<Path>>(files: &[P]) -> Result<RawAuth, ConfigErro
     for file in files {
         merge(&mut all, table(file.as_ref())?);
     }
-    let base = files.first().and_then(|file| file.as_ref().parent());
+    let base = folder_of(files);
     if let Some(kept) = kept_file(&all, base).filter(|path| path.exists()) {
-        merge(&mut all, table(&kept)?);
+        let changes = table(&kept)?;
+        lay_kept(&mut all, changes, base, &kept);
     }
     match all.remove("auth") {
         None => Ok(RawAuth::default()),
@@ -142,87 +157,19 @@ pub(super) fn table_of<P: AsRef<Path>>(files: &[P], with_kept: bool) -> Table {
         merge(&mut below, above);
         below
     });
-    let base = files.first().and_then(|file| file.as_ref().parent());
+    let base = folder_of(files);
     let kept = kept_file(&all, base).filter(|_| with_kept);
-    if let Some(kept) = kept.and_then(|path| read(&path)) {
-        merge(&mut all, kept);
+    if let Some(path) = kept
+        && let Some(changes) = read(&path)
+    {
+        lay_kept(&mut all, changes, base, &path);
     }
     all
-}
-
-/// Lay a table over another: tables are merged, and so are entries of one name in lists of tables; everything else is
-/// replaced.
-pub(super) fn merge(below: &mut Table, above: Table) {
-    for (key, value) in above {
-        match (below.get_mut(&key), value) {
-            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
-            (Some(Value::Array(below)), Value::Array(above)) if have_names(below, &above) => {
-                merge_lists(below, above);
-            }
-            (_, value) => {
-                below.insert(key, value);
-            }
-        }
-    }
-}
-
-/// Whether two lists are of tables with names.
-fn have_names(below: &[Value], above: &[Value]) -> bool {
-    !below.is_empty()
-        && below
-            .iter()
-            .chain(above)
-            .all(|entry| identity(entry).is_some())
-}
-
-pub(super) fn identity(entry: &Value) -> Option<(&'static str, &str)> {
-    IDENTITIES
-        .into_iter()
-        .find_map(|key| Some((key, entry.as_table()?.get(key)?.as_str()?)))
-}
-
-fn merge_lists(below: &mut Vec<Value>, above: Vec<Value>) {
-    for entry in above {
-        let same = below
-            .iter_mut()
-            .find(|other| identity(other) == identity(&entry));
-        match (same, entry) {
-            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
-            (_, entry) => below.push(entry),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn merged(below: &str, above: &str) -> Table {
-        let mut table: Table = below.parse().expect("a table");
-        merge(&mut table, above.parse().expect("a table"));
-        table
-    }
-
-    #[test]
-    fn feature_c4_tables_and_named_entries_merge_and_the_rest_is_replaced() {
-        let below = "[server]\nport = 1\nhost = \"a\"\nallowed_hosts = [\"x\", \"y\"]\n\
-            [[models]]\nname = \"a\"\npath = \"p\"\n[models.script]\ndefault = \"d\"\nrepeat = 2\n\
-            [[models]]\nname = \"b\"\n[[auth.api_keys]]\nid = \"k\"\nkey = \"1\"\n";
-        let above = "[server]\nport = 2\nallowed_hosts = [\"z\"]\n\
-            [[models]]\nname = \"c\"\n[[models]]\nname = \"a\"\npinned = true\n[models.script]\n\
-            repeat = 3\n[[auth.api_keys]]\nid = \"k\"\nkey = \"2\"\n[log]\nlevel = \"warn\"\n";
-        let expected = "[server]\nport = 2\nhost = \"a\"\nallowed_hosts = [\"z\"]\n\
-            [[models]]\nname = \"a\"\npath = \"p\"\npinned = true\n[models.script]\ndefault = \"d\"\n\
-            repeat = 3\n[[models]]\nname = \"b\"\n[[models]]\nname = \"c\"\n\
-            [[auth.api_keys]]\nid = \"k\"\nkey = \"2\"\n[log]\nlevel = \"warn\"\n";
-        assert_eq!(
-            merged(below, above),
-            expected.parse::<Table>().expect("a table")
-        );
-        // Where one entry has no name, the list is one value.
-        let nameless = merged("[[models]]\npath = \"p\"\n", "[[models]]\nname = \"n\"\n");
-        assert_eq!(nameless["models"].as_array().map(Vec::len), Some(1));
-    }
 
     #[test]
     fn feature_c4_variables_name_files_and_the_command_line_wins() {
@@ -253,7 +200,7 @@ mod tests {
         let base = write("base.toml", "[server]\nport = 9000\n");
         let local = write("local.toml", "[limits]\nmax_queue = 3\n");
         let wrong = write("wrong.toml", "\n[limits]\nmax_queu = 3\n");
-        let raw = read(&[&base, &local]).expect("both are right");
+        let (raw, _) = read(&[&base, &local]).expect("both are right");
         assert_eq!(raw.server.port, 9000);
         assert_eq!(
             table_of(&[&base, &local], true)["limits"]["max_queue"].as_integer(),

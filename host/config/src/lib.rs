@@ -7,6 +7,7 @@ mod auth;
 mod auth_terms;
 mod auth_tokens;
 mod child;
+mod day;
 mod discovery;
 mod drafts;
 mod engine;
@@ -14,13 +15,16 @@ mod faults;
 mod guardrails;
 mod health;
 mod hex;
+mod http;
 mod hub;
 mod inherited;
+mod kept_layer;
 mod layers;
 mod library;
 mod lifecycle;
 mod limits;
 mod listener;
+mod merging;
 mod metrics;
 mod model_settings;
 mod models;
@@ -50,13 +54,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_api::Unsupported;
-use mortise_http::{HeaderLimits, ProxyProtocol, TlsSettings};
+use mortise_http::{ProxyProtocol, TlsSettings};
 use mortise_hub::ModelReference;
 use mortise_identity::IdentityConfig;
 use mortise_library::LibraryConfig;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
-    Alias, Catalogue, DeviceChoice, DiscoveryConfig, EngineSettings, Listing, ModelConfig,
+    AliasMeanings, Catalogue, DeviceChoice, DiscoveryConfig, EngineSettings, Listing, ModelConfig,
     NameMatching, UpstreamConfig,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
@@ -65,20 +69,23 @@ use mortise_telemetry::{LogFormat, LogLevel};
 use mortise_trace::TraceConfig;
 use mortise_valkey::ValkeyConfig;
 
-use self::aliases::check_aliases;
+use self::aliases::{AliasTargets, check_aliases};
 pub use self::audit::AuditConfig;
 use self::auth::check_auth;
 pub use self::faults::fault_folder;
 pub use self::health::HealthConfig;
+pub use self::http::HttpConfig;
+use self::http::check_http;
 pub use self::hub::hub_config;
 pub use self::inherited::{Inherited, notify_socket};
+use self::kept_layer::LaidChanges;
 pub use self::layers::{config_files, merged_text};
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
 pub use self::listener::{AdminConfig, SocketConfig};
 use self::listener::{RawServer, check_admin, check_plaintext, check_proxies, check_socket};
 pub use self::metrics::MetricsConfig;
-use self::models::check_models;
+use self::models::{check_models, doubtful};
 pub use self::persisted::{KeptChange, keep, keeps_changes, kept_bindings};
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawLog};
@@ -147,10 +154,9 @@ impl ConfigSource {
     /// # Errors
     /// When it is wrong.
     pub fn candidate(&self, text: &str) -> Result<(Config, Settings), ConfigError> {
-        let base = self.files.first().and_then(|file| file.parent());
-        let base = base.unwrap_or(Path::new("."));
-        let (raw, table) = layers::of_candidate(text, base)?;
-        let config = Config::check(raw, base, self.overrides.clone())?;
+        let base = layers::folder_of(&self.files);
+        let (raw, laid, table) = layers::of_candidate(text, base)?;
+        let config = Config::check(raw, &laid, base, self.overrides.clone())?;
         Ok((config, Settings::of_table(table)))
     }
 
@@ -199,7 +205,7 @@ pub struct Config {
     /// Steps by which a name finds a model.
     pub names: NameMatching,
     /// Names that stand for models and can be switched while the server runs.
-    pub aliases: Vec<(String, Alias)>,
+    pub aliases: Vec<(String, AliasMeanings)>,
     /// The configured models; at least one, unless there is an `upstream` or `discovery`.
     pub models: Vec<ModelConfig>,
     /// Places where further models are found.
@@ -236,43 +242,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// Collector of traces, if there is one.
     pub traces: Option<TraceConfig>,
-}
-
-/// Bounds of the front door.
-#[derive(Debug)]
-pub struct HttpConfig {
-    /// Names by which the server may be called.
-    pub allowed_hosts: Vec<String>,
-    /// Origins whose pages may read answers.
-    pub cors_origins: Vec<String>,
-    /// Longest body.
-    pub max_body_bytes: usize,
-    /// Memory for all bodies.
-    pub max_body_bytes_in_flight: usize,
-    /// Headers of a request.
-    pub headers: HeaderLimits,
-    /// Connections at once.
-    pub max_connections: usize,
-    /// Connections of one address at once; 0 leaves an eighth of `max_connections` to other addresses.
-    pub max_connections_per_address: usize,
-    /// Time in which headers must arrive.
-    pub header_timeout: Duration,
-    /// Time in which a body must arrive.
-    pub body_timeout: Duration,
-    /// Time for which a write may stall.
-    pub write_timeout: Duration,
-    /// Pause after which a silent stream sends a comment.
-    pub heartbeat: Duration,
-    /// Time after which a WebSocket takes no further request.
-    pub websocket_time: Duration,
-    /// Time in which an answer must begin; `None`: requests wait for as long as their callers do.
-    pub max_queue_wait: Option<Duration>,
-    /// Time for work to end by itself when the server stops.
-    pub drain: Duration,
-    /// A page to try models is at `/`.
-    pub playground: bool,
-    /// True if a WebSocket at `/debug/websocket-echo` echoes frames.
-    pub websocket_echo: bool,
+    /// What is right and may mean something else than what was wanted, for a person to read.
+    pub warnings: Vec<String>,
 }
 
 /// Settings of the command line; each overrides the file.
@@ -330,12 +301,8 @@ impl Config {
     /// Read the files, each laid over those before it, and lay the command line over them. The other files that they
     /// name lie beside the first.
     pub fn load<P: AsRef<Path>>(files: &[P], overrides: Overrides) -> Result<Self, ConfigError> {
-        let base = files.first().and_then(|file| file.as_ref().parent());
-        Self::check(
-            layers::read(files)?,
-            base.unwrap_or(Path::new(".")),
-            overrides,
-        )
+        let (raw, laid) = layers::read(files)?;
+        Self::check(raw, &laid, layers::folder_of(files), overrides)
     }
 
     /// Read what stands in a file, and lay the command line over it. The other files that it names lie
@@ -345,16 +312,19 @@ impl Config {
             path: path.to_owned(),
             message,
         })?;
-        Self::check(raw, path.parent().unwrap_or(Path::new(".")), overrides)
+        let laid = LaidChanges::default();
+        let base = path.parent().unwrap_or(Path::new("."));
+        Self::check(raw, &laid, base, overrides)
     }
 
-    fn check(mut raw: Raw, base: &Path, overrides: Overrides) -> Result<Self, ConfigError> {
-        let drafts = raw.models.iter().map(|model| model.draft_model.clone());
-        let drafts: Vec<Option<String>> = drafts.collect();
-        let named = std::mem::take(&mut raw.models);
-        let discovers = raw.discovers(&overrides);
-        let mut models = check_models(named, base, &overrides, discovers)?;
-        let discovery = find_models(&mut raw, &mut models, base, &overrides)?;
+    fn check(
+        mut raw: Raw,
+        laid: &LaidChanges,
+        base: &Path,
+        overrides: Overrides,
+    ) -> Result<Self, ConfigError> {
+        let doubtful = doubtful(&raw.models, &overrides);
+        let (models, discovery) = models_of(&mut raw, base, &overrides)?;
         let library = check_library(&mut raw, base, &overrides)?;
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
@@ -368,14 +338,15 @@ impl Config {
         let engine = check_engine(&raw, auth.keys > 0, overrides.device)?;
         let upstream = overrides.upstream.as_ref();
         let upstream = upstream.map(UpstreamOverride::check).transpose()?;
-        if overrides.model.is_none() && overrides.hf.is_none() && upstream.is_none() {
-            drafts::assign(&mut models, &drafts, base)?;
-        }
         drafts::check(&models, engine.engine.speculation)?;
-        check_names(&models)?;
         let (lifecycle, strict) = raw.lifecycle.check()?;
-        let state = raw.store.check(base, overrides.store)?;
-        let all_known = upstream.is_none() && !discovery.is_enabled() && library.is_none();
+        let state = raw.store.check(base, overrides.store.clone())?;
+        let targets = AliasTargets {
+            configured: &models,
+            may_find_others: upstream.is_some() || discovery.is_enabled() || library.is_some(),
+            of_command_line: overrides.name_models(),
+        };
+        let (aliases, aliases_left_out) = check_aliases(&raw.aliases, targets, laid)?;
         // Who names one model on the command line wants that one or none.
         let named = overrides.model.is_some() || overrides.hf.is_some();
         Ok(Self {
@@ -392,7 +363,7 @@ impl Config {
             unsupported: raw.openai.unsupported,
             unversioned: raw.openai.unversioned,
             names: raw.names.matching(raw.openai.any_model),
-            aliases: check_aliases(&raw.aliases, all_known.then_some(&models))?,
+            aliases,
             models,
             discovery,
             library,
@@ -412,9 +383,29 @@ impl Config {
                 .metrics
                 .check(raw.log.lines()?, raw.admin.port.is_some())?,
             traces: raw.traces.check(base)?,
+            warnings: [laid.left_out.clone(), doubtful, aliases_left_out].concat(),
             state,
         })
     }
+}
+
+/// Models of the configuration and of the command line, and the places where further ones are found.
+fn models_of(
+    raw: &mut Raw,
+    base: &Path,
+    overrides: &Overrides,
+) -> Result<(Vec<ModelConfig>, DiscoveryConfig), ConfigError> {
+    let drafts = raw.models.iter().map(|model| model.draft_model.clone());
+    let drafts: Vec<Option<String>> = drafts.collect();
+    let named = std::mem::take(&mut raw.models);
+    let discovers = raw.discovers(overrides);
+    let mut models = check_models(named, base, overrides, discovers)?;
+    let discovery = find_models(raw, &mut models, base, overrides)?;
+    if !overrides.name_models() {
+        drafts::assign(&mut models, &drafts, base)?;
+    }
+    check_names(&models)?;
+    Ok((models, discovery))
 }
 
 /// The engine of all models, and values for requests that say nothing.
@@ -492,50 +483,6 @@ fn check_host(key: &str, host: &str) -> Result<IpAddr, ConfigError> {
             key,
             format!("it must be an IP address, such as 127.0.0.1 or 0.0.0.0; it is `{host}`"),
         )
-    })
-}
-
-fn check_http(server: &RawServer, limits: &limits::RawLimits) -> Result<HttpConfig, ConfigError> {
-    // hyper needs this much to read any request at all.
-    const LEAST_HEADER_BYTES: usize = 8192;
-    if server.max_header_bytes < LEAST_HEADER_BYTES {
-        return Err(invalid(
-            "server.max_header_bytes",
-            format!(
-                "it must be at least {LEAST_HEADER_BYTES}; it is {}",
-                server.max_header_bytes
-            ),
-        ));
-    }
-    Ok(HttpConfig {
-        allowed_hosts: server.allowed_hosts.clone(),
-        cors_origins: server.cors_origins.clone(),
-        max_body_bytes: server.max_body_bytes,
-        // Two of the largest bodies always have room, whichever limit was raised.
-        max_body_bytes_in_flight: limits
-            .max_body_bytes_in_flight
-            .max(server.max_body_bytes.saturating_mul(2)),
-        headers: HeaderLimits {
-            count: positive("server.max_headers", server.max_headers)?,
-            bytes: positive("server.max_header_bytes", server.max_header_bytes)?,
-        },
-        max_connections: server.max_connections,
-        max_connections_per_address: server.max_connections_per_address,
-        header_timeout: milliseconds("server.header_timeout_ms", server.header_timeout_ms)?,
-        body_timeout: milliseconds("server.body_timeout_ms", server.body_timeout_ms)?,
-        write_timeout: milliseconds("server.write_timeout_ms", server.write_timeout_ms)?,
-        heartbeat: milliseconds("server.heartbeat_ms", server.heartbeat_ms)?,
-        websocket_time: milliseconds(
-            "server.max_websocket_seconds",
-            server.max_websocket_seconds.saturating_mul(1000),
-        )?,
-        max_queue_wait: match limits.max_queue_wait_ms {
-            0 => None,
-            wait => Some(milliseconds("limits.max_queue_wait_ms", wait)?),
-        },
-        drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
-        playground: server.playground,
-        websocket_echo: server.websocket_echo,
     })
 }
 

@@ -13,6 +13,7 @@ use mortise_models::{
 };
 use time::Date;
 use time::macros::format_description;
+use toml::{Table, Value};
 
 use super::child::RawChild;
 use super::lifecycle::seconds;
@@ -97,6 +98,43 @@ impl PromptsElsewhere {
             prompts: std::mem::take(&mut raw.prompts),
             default_prompt: raw.default_prompt.take(),
         })
+    }
+}
+
+/// Entries that are right and may mean something else than what they say.
+pub(super) fn doubtful(raw: &[RawModel], overrides: &Overrides) -> Vec<String> {
+    if overrides.name_models() {
+        let told = "the command line names the models: `[[models]]` of the files are not served";
+        let told = (!raw.is_empty()).then(|| told.to_owned());
+        return told.into_iter().collect();
+    }
+    let demo = raw.iter().enumerate().filter(|(_, model)| {
+        let elsewhere = model.upstream.is_some() || model.child.is_some();
+        let files = model.path.is_some() || model.hf.is_some();
+        let named = model.name.as_ref().is_some_and(|name| name != DEMO_MODEL);
+        let meant = model.backend == RawBackend::Scripted || !named && raw.len() == 1;
+        !elsewhere && !files && !meant
+    });
+    let told = demo.map(|(index, model)| {
+        let name = model.name.as_deref().unwrap_or(DEMO_MODEL);
+        format!(
+            "`models[{index}]` (`{name}`) has neither `path`, `hf`, `upstream` nor `child`: it is the embedded demo model"
+        )
+    });
+    told.collect()
+}
+
+/// The name of an entry of `[[models]]`, or that which it gets by default.
+pub(super) fn name_in_file(entry: &Table, base: &Path) -> Option<String> {
+    let text = |key: &str| entry.get(key).and_then(Value::as_str);
+    match (text("name"), text("path"), text("hf")) {
+        (Some(name), _, _) => Some(name.to_owned()),
+        (None, Some(path), _) => Some(name_of(&base.join(path))),
+        (None, None, Some(reference)) => {
+            let reference: ModelReference = reference.parse().ok()?;
+            Some(reference.name().to_owned())
+        }
+        (None, None, None) => Some(DEMO_MODEL.to_owned()),
     }
 }
 

@@ -5,11 +5,13 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use mortise_models::Alias;
+use mortise_models::AliasMeanings;
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
-use super::layers::{MAX_CONFIG_BYTES, identity, kept_file, merge, table_of};
+use super::kept_layer::{configured_model, lay_kept};
+use super::layers::{MAX_CONFIG_BYTES, folder_of, kept_file, table_of};
+use super::merging::identity;
 use super::raw;
 
 /// First line of the file.
@@ -19,8 +21,8 @@ const HEAD: &str =
 /// A change that is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeptChange {
-    /// Meaning of an alias; `None`: the alias is removed.
-    Alias(String, Option<Alias>),
+    /// Meaning of an alias, and the one before; `None`: the alias is removed.
+    Alias(String, Option<AliasMeanings>),
     /// Name of a model, and whether the model is loaded at the start.
     Enabled(String, bool),
     /// Binding of a plugin, with the keys that `[[plugins.bindings]]` has; `None`: the binding is removed.
@@ -55,7 +57,7 @@ pub fn keeps_changes(files: &[PathBuf]) -> bool {
 
 /// The file of kept changes.
 fn place(files: &[PathBuf], below: &Table) -> Option<PathBuf> {
-    kept_file(below, files.first().and_then(|file| file.parent()))
+    kept_file(below, folder_of(files))
 }
 
 /// Changes that are kept; none without the file.
@@ -80,11 +82,11 @@ pub fn keep(files: &[PathBuf], change: &KeptChange) -> Result<bool, String> {
     let kept = kept_table(&path)?;
     let base = files.first().and_then(|file| file.parent());
     let change = relative(change, base.unwrap_or(Path::new("")))?;
-    let change = &change;
-    let changed = with_change(&below, kept.clone(), change)?;
+    let base = folder_of(files);
+    let changed = with_change(&below, kept.clone(), &change, base)?;
     let (mut now, mut then) = (below.clone(), below);
-    merge(&mut now, kept);
-    merge(&mut then, changed.clone());
+    lay_kept(&mut now, kept, base, &path);
+    lay_kept(&mut then, changed.clone(), base, &path);
     if now == then {
         return Ok(false);
     }
@@ -95,11 +97,16 @@ pub fn keep(files: &[PathBuf], change: &KeptChange) -> Result<bool, String> {
     Ok(true)
 }
 
-fn with_change(below: &Table, mut kept: Table, change: &KeptChange) -> Result<Table, String> {
+fn with_change(
+    below: &Table,
+    mut kept: Table,
+    change: &KeptChange,
+    base: &Path,
+) -> Result<Table, String> {
     match change {
         KeptChange::Alias(name, alias) => {
-            let configured = entry(below, "aliases", name);
-            let Some(alias) = alias else {
+            let configured = alias_of(below, name);
+            let Some(AliasMeanings { alias, previous }) = alias else {
                 if configured.is_some() {
                     return Err(format!(
                         "the alias `{name}` stands in a configuration file; remove it there"
@@ -118,10 +125,14 @@ fn with_change(below: &Table, mut kept: Table, change: &KeptChange) -> Result<Ta
                 none.insert("tenants".to_owned(), Value::Array(Vec::new()));
                 table.insert("canary".to_owned(), Value::Table(none));
             }
+            if let Some(previous) = previous {
+                let previous = Table::try_from(previous).map_err(|error| error.to_string())?;
+                table.insert("previous".to_owned(), Value::Table(previous));
+            }
             set(&mut kept, "aliases", name, table)?;
         }
         KeptChange::Enabled(name, enabled) => {
-            if entry(below, "models", name).is_none() {
+            if configured_model(&mut below.clone(), name, base).is_none() {
                 return Err(format!(
                     "no `[[models]]` of the configuration has the `name` \"{name}\", and only of such a model it can be kept"
                 ));
@@ -168,7 +179,7 @@ fn with_binding(
     let configured = configured.and_then(Value::as_array).into_iter().flatten();
     for entry in configured {
         match identity(entry) {
-            // A list in which one entry has no name would be replaced as a whole.
+            // Files are laid over one another by the names of bindings, and one of a further file could replace all.
             None => return Err("a binding of the configuration has no `name`; give each one, so that further ones can stand beside it".to_owned()),
             Some((_, known)) if known == name => {
                 return Err(format!("the binding `{name}` stands in a configuration file; change it there"));
@@ -191,12 +202,13 @@ fn with_binding(
     set(plugins, "bindings", name, table)
 }
 
-fn entry<'a>(table: &'a Table, list: &str, name: &str) -> Option<&'a Table> {
-    let entries = table.get(list)?.as_array()?;
-    // A list in which one entry has no name would be replaced as a whole.
-    let named = entries.iter().all(|entry| identity(entry).is_some());
-    let found = entries.iter().find(|entry| is_called(entry, name))?;
-    found.as_table().filter(|_| named)
+/// An alias of the files.
+fn alias_of<'a>(table: &'a Table, name: &str) -> Option<&'a Table> {
+    let entries = table.get("aliases")?.as_array()?;
+    entries
+        .iter()
+        .find(|entry| is_called(entry, name))?
+        .as_table()
 }
 
 fn is_called(entry: &Value, name: &str) -> bool {
@@ -237,7 +249,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use mortise_models::Canary;
+    use mortise_models::{Alias, Canary};
 
     use super::*;
     use crate::{Config, Overrides};
@@ -245,14 +257,18 @@ mod tests {
     const FILE: &str = "[admin]\npersist = \"kept.toml\"\n[[models]]\nname = \"a\"\n[[models]]\nname = \"b\"\n\
                         [[aliases]]\nname = \"old\"\ntarget = \"a\"\ncanary = { target = \"b\", percent = 5 }\n";
 
-    fn alias(target: &str, canary: Option<&str>) -> Alias {
-        Alias {
+    fn alias(target: &str, canary: Option<&str>) -> AliasMeanings {
+        let alias = Alias {
             target: target.to_owned(),
             canary: canary.map(|target| Canary {
                 target: target.to_owned(),
                 percent: 10.0,
                 tenants: Vec::new(),
             }),
+        };
+        AliasMeanings {
+            alias,
+            previous: None,
         }
     }
 
@@ -264,7 +280,11 @@ mod tests {
         let files = [file];
         let kept = folder.path().join("kept.toml");
         let keep = |change: KeptChange| keep(&files, &change);
-        let prod = || KeptChange::Alias("prod".to_owned(), Some(alias("a", Some("b"))));
+        let meanings = || AliasMeanings {
+            previous: Some(alias("b", Some("a")).alias),
+            ..alias("a", Some("b"))
+        };
+        let prod = || KeptChange::Alias("prod".to_owned(), Some(meanings()));
         assert_eq!(keep(prod()), Ok(true));
         let written = fs::metadata(&kept)
             .and_then(|data| data.modified())
@@ -296,8 +316,9 @@ mod tests {
                 .find(|(known, _)| known == name)
                 .cloned()
         };
-        assert_eq!(of("prod").expect("an alias").1, alias("a", Some("b")));
-        let old = of("old").expect("an alias").1.canary.expect("a canary");
+        assert_eq!(of("prod").expect("an alias").1, meanings());
+        let old = of("old").expect("an alias").1.alias;
+        let old = old.canary.expect("a canary");
         assert_eq!((old.percent, old.target.as_str()), (0.0, "b"));
 
         assert_eq!(keep(KeptChange::Alias("prod".to_owned(), None)), Ok(true));
@@ -365,12 +386,80 @@ mod tests {
         assert!(keep(FILE, removed.clone()).contains("stands in a configuration file"));
         assert!(keep(FILE, KeptChange::Enabled("c".to_owned(), true)).contains("no `[[models]]`"));
         assert!(keep("[log]\n", removed).contains("admin.persist"));
-        let unnamed = format!("{FILE}[[models]]\npath = \"x\"\n");
-        assert!(
-            keep(&unnamed, KeptChange::Enabled("a".to_owned(), true)).contains("no `[[models]]`")
-        );
         assert!(!folder.path().join("kept.toml").exists());
         fs::write(folder.path().join("kept.toml"), "[[").expect("written");
         assert!(keep(FILE, KeptChange::Enabled("a".to_owned(), false)).contains("is wrong"));
+    }
+
+    #[test]
+    fn feature_c12_a_kept_change_of_a_model_lives_and_ends_with_its_entry() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = [folder.path().join("mortise.toml")];
+        let configure = |text: &str| fs::write(&files[0], text).expect("written");
+        let models = || {
+            let config = Config::load(&files, Overrides::default()).expect("it is right");
+            let models = config.models.into_iter();
+            let models = models.map(|model| (model.name, model.lifecycle.enabled));
+            (models.collect::<Vec<_>>(), config.warnings)
+        };
+        // The first has its name from its path.
+        let persist = "[admin]\npersist = \"kept.toml\"\n";
+        let both =
+            format!("{persist}[[models]]\npath = \"x\"\n[[models]]\nname = \"b\"\npath = \"y\"\n");
+        configure(&both);
+        for name in ["x", "b"] {
+            assert_eq!(
+                keep(&files, &KeptChange::Enabled(name.to_owned(), false)),
+                Ok(true)
+            );
+        }
+        let of = |name: &str| (name.to_owned(), false);
+        assert_eq!(models(), (vec![of("x"), of("b")], Vec::new()));
+        // An entry that goes takes what was kept of it along, and is not the demo model.
+        configure(&format!(
+            "{persist}[[models]]\nname = \"b\"\npath = \"y\"\n"
+        ));
+        let (left, warnings) = models();
+        assert_eq!(left, [of("b")]);
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("`x`"),
+            "{warnings:?}"
+        );
+        let kept = folder.path().join("kept.toml");
+        assert!(
+            warnings[0].contains(&kept.display().to_string()),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn feature_c12_a_kept_alias_waits_for_its_model_and_gives_way_to_one_of_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = [folder.path().join("mortise.toml")];
+        let configure = |text: &str| fs::write(&files[0], text).expect("written");
+        configure(FILE);
+        let prod = KeptChange::Alias("prod".to_owned(), Some(alias("b", None)));
+        assert_eq!(keep(&files, &prod), Ok(true));
+        let persist = "[admin]\npersist = \"kept.toml\"\n[[models]]\npath = \"x\"\n";
+        configure(&format!("{persist}name = \"a\"\n"));
+        let config = Config::load(&files, Overrides::default()).expect("it waits");
+        assert_eq!(config.aliases[0].1, alias("b", None));
+        configure(&format!("{persist}name = \"prod\"\n"));
+        let config = Config::load(&files, Overrides::default()).expect("the model has the name");
+        assert!(config.aliases.is_empty(), "{:?}", config.aliases);
+        assert!(
+            config.warnings[0].contains("`prod`"),
+            "{:?}",
+            config.warnings
+        );
+        // What a person writes must be right.
+        configure(&format!(
+            "{persist}name = \"a\"\n[[aliases]]\nname = \"mine\"\ntarget = \"b\"\n"
+        ));
+        let refused = Config::load(&files, Overrides::default()).expect_err("no such model");
+        assert!(
+            refused.to_string().contains("the alias `mine`"),
+            "{refused}"
+        );
     }
 }

@@ -18,6 +18,7 @@ use super::aliases::{RawAlias, RawNames};
 use super::audit::RawAudit;
 use super::auth::RawAuth;
 use super::child::RawChild;
+use super::day::day;
 use super::discovery::RawDiscovery;
 use super::engine::RawEngine;
 use super::health::RawHealthTable;
@@ -167,6 +168,7 @@ pub(crate) struct RawModel {
     pub(crate) replica_max: Option<usize>,
     pub(crate) hidden: bool,
     pub(crate) owned_by: Option<String>,
+    #[serde(deserialize_with = "day")]
     pub(crate) deprecation_date: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::DEFAULT_FILE;
-use super::layers::merge;
+use super::merging::merge;
 
 /// Tables whose changes a running server takes over, in whole.
 const APPLIED: [&str; 4] = ["models", "discovery", "auth", "plugins"];

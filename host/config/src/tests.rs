@@ -7,7 +7,9 @@ use super::*;
 
 fn load(text: &str) -> Result<Config, String> {
     let raw = raw::parse(text)?;
-    Config::check(raw, Path::new("/base"), Overrides::default()).map_err(|e| e.to_string())
+    let laid = LaidChanges::default();
+    let config = Config::check(raw, &laid, Path::new("/base"), Overrides::default());
+    config.map_err(|e| e.to_string())
 }
 
 fn refused(text: &str, expected: &[&str]) {
@@ -231,7 +233,9 @@ fn authorities_of_other_servers_are_read_from_their_file() {
              http = {{ origins = [\"https://login.example\"], ca_file = \"{file}\" }}\n"
         );
         let raw = raw::parse(&text).unwrap();
-        Config::check(raw, folder.path(), Overrides::default()).map_err(|error| error.to_string())
+        let laid = LaidChanges::default();
+        let config = Config::check(raw, &laid, folder.path(), Overrides::default());
+        config.map_err(|error| error.to_string())
     };
     let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
     write("ours.pem", CERTIFICATE);
@@ -259,7 +263,8 @@ fn the_command_line_wins() {
         ..Overrides::default()
     };
     let raw = raw::parse("[server]\nport = 2\n[limits]\nmax_context = 5").unwrap();
-    let config = Config::check(raw, Path::new("/base"), overrides).unwrap();
+    let config =
+        Config::check(raw, &LaidChanges::default(), Path::new("/base"), overrides).unwrap();
     assert_eq!((config.port, config.limits.max_context), (1, 77));
     assert_eq!(config.models[0].name, "a");
     assert_eq!(config.models[0].aliases, ["b"]);
@@ -447,9 +452,50 @@ fn feature_m2_aliases_of_the_file_stand_for_its_models() {
         format!("[[aliases]]\nname = {name:?}\ntarget = {target:?}\n[[models]]\nname = \"m\"\n")
     };
     let config = load(&alias("prod", "m")).expect("a configuration");
-    assert_eq!(config.aliases[0].1.target, "m");
+    assert_eq!(config.aliases[0].1.alias.target, "m");
     refused(&alias("prod", "n"), &["aliases[0]", "`n`"]);
     refused(&alias("m", "m"), &["aliases[0]", "name of a model"]);
+    // Where models are found while the server runs, its model may still come; a configured name is taken all the same.
+    let found = |name: &str, target: &str| {
+        alias(name, target) + "path = \"p\"\n[discovery]\nfolders = [\"f\"]\n"
+    };
+    let config = load(&found("prod", "n")).expect("a configuration");
+    assert_eq!(config.aliases[0].1.alias.target, "n");
+    refused(&found("m", "n"), &["the alias `m`", "name of a model"]);
+    refused(&found("prod", "prod"), &["the alias `prod`", "`target`"]);
+}
+
+#[test]
+fn a_model_that_is_the_demo_model_by_omission_is_told_of() {
+    let warnings = |text: &str| load(text).expect("a configuration").warnings;
+    let named = "[[models]]\nname = \"big\"\n";
+    let other = "[[models]]\npath = \"p\"\n";
+    assert!(warnings(named)[0].contains("`models[0]` (`big`)"));
+    assert!(warnings(&format!("{other}[[models]]\n"))[0].contains("`models[1]`"));
+    for meant in [
+        "",
+        "[[models]]\n",
+        "[[models]]\nname = \"mortise-demo\"\n",
+        other,
+    ] {
+        assert_eq!(warnings(meant), Vec::<String>::new(), "{meant}");
+    }
+}
+
+#[test]
+fn feature_m3_a_day_may_be_a_text_or_a_date() {
+    let model = |day: &str| format!("[[models]]\ndeprecation_date = {day}\n");
+    for day in ["\"2027-01-31\"", "2027-01-31"] {
+        let config = load(&model(day)).expect(day);
+        let read = config.models[0].lifecycle.deprecation_date.as_deref();
+        assert_eq!(read, Some("2027-01-31"));
+    }
+    refused(
+        &model("2027-01-31T10:00:00Z"),
+        &["models[0].deprecation_date"],
+    );
+    refused(&model("\"2027-13-31\""), &["models[0].deprecation_date"]);
+    refused(&model("2027"), &["line 2", "a day"]);
 }
 
 #[test]

@@ -169,7 +169,7 @@ pub(crate) enum RawHealthCheck {
 /// Servers that the command line names: `--upstream` and what goes with it.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamOverride {
-    /// Base URLs; the models of the first are served.
+    /// Base URLs; the models that the first of them to answer lists are served.
     pub urls: Vec<String>,
     /// Environment variable with the key.
     pub key_env: Option<String>,

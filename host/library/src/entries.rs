@@ -52,36 +52,20 @@ pub(crate) struct LibraryEntries {
 }
 
 impl LibraryEntries {
-    /// Read the entries of a folder. One that is no good is left out and told of.
-    pub(crate) fn open(folder: PathBuf) -> Result<Self, LibraryError> {
-        fs::create_dir_all(&folder).map_err(disk(&folder))?;
-        let mut known = BTreeMap::new();
-        for file in fs::read_dir(&folder).map_err(disk(&folder))?.flatten() {
-            let path = file.path();
-            if path.extension().is_none_or(|ending| ending != "json") {
-                // What a write left behind that did not end.
-                let _ = fs::remove_file(&path);
-                continue;
-            }
-            if known.len() >= MAX_ENTRIES {
-                tracing::warn!(
-                    "the library has more than {MAX_ENTRIES} models; the rest is left out"
-                );
-                break;
-            }
-            match read(&path) {
-                Ok(entry) => {
-                    known.insert(entry.name.clone(), entry);
-                }
-                Err(reason) => {
-                    tracing::error!(path = %path.display(), reason, "an entry of the library cannot be read");
-                }
-            }
-        }
-        Ok(Self {
-            folder,
-            known: Mutex::new(known),
-        })
+    /// Read the entries of a folder, and change nothing there.
+    pub(crate) fn read(folder: PathBuf) -> Self {
+        let known = Mutex::new(known_in(&folder, &|_| {}));
+        Self { folder, known }
+    }
+
+    /// Read the entries anew, and remove what a write left behind that did not end.
+    pub(crate) fn take(&self) -> Result<(), LibraryError> {
+        fs::create_dir_all(&self.folder).map_err(disk(&self.folder))?;
+        fs::read_dir(&self.folder).map_err(disk(&self.folder))?;
+        *self.known() = known_in(&self.folder, &|path| {
+            let _ = fs::remove_file(path);
+        });
+        Ok(())
     }
 
     pub(crate) fn all(&self) -> Vec<LibraryEntry> {
@@ -141,6 +125,31 @@ impl LibraryEntries {
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, LibraryEntry>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Entries of a folder, by name. One that is no good is left out and told of; `other` is called for other files.
+fn known_in(folder: &Path, other: &dyn Fn(&Path)) -> BTreeMap<String, LibraryEntry> {
+    let mut known = BTreeMap::new();
+    for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = file.path();
+        if path.extension().is_none_or(|ending| ending != "json") {
+            other(&path);
+            continue;
+        }
+        if known.len() >= MAX_ENTRIES {
+            tracing::warn!("the library has more than {MAX_ENTRIES} models; the rest is left out");
+            break;
+        }
+        match read(&path) {
+            Ok(entry) => {
+                known.insert(entry.name.clone(), entry);
+            }
+            Err(reason) => {
+                tracing::error!(path = %path.display(), reason, "an entry of the library cannot be read");
+            }
+        }
+    }
+    known
 }
 
 fn read(path: &Path) -> Result<LibraryEntry, String> {

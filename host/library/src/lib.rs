@@ -7,6 +7,7 @@
 //!       /incoming/ID/…           files of an upload that is not complete
 //!       /hub/…                   models that were pulled, as the cache of the hub has them
 //!       /fetching/ID/…           files of a model that come from the object store
+//!       /fetching.lock           held while such files come
 //!       /lock                    held by the server that uses the folder
 //! ```
 //!

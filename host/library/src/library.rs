@@ -96,7 +96,7 @@ pub struct Library {
     uses: Uses,
     ties: OnceLock<Ties>,
     /// Held while the folder is used.
-    _lock: File,
+    lock: OnceLock<File>,
 }
 
 impl std::fmt::Debug for Library {
@@ -115,29 +115,49 @@ impl Library {
     /// # Errors
     /// When the folder cannot be used, or another server uses it.
     pub fn open(config: LibraryConfig) -> Result<Arc<Self>, LibraryError> {
+        let library = Self::read(config)?;
+        library.take()?;
+        Ok(library)
+    }
+
+    /// Read which models a library has, while another server may use its folder. Until it is [taken](Self::take) nothing may
+    /// come or go, but for files that the object store has. Blocks.
+    ///
+    /// # Errors
+    /// When there can be no client of the object store.
+    pub fn read(config: LibraryConfig) -> Result<Arc<Self>, LibraryError> {
         let folder = config.folder.clone();
-        fs::create_dir_all(&folder).map_err(disk(&folder))?;
-        let lock = lock(&folder)?;
-        let entries = LibraryEntries::open(folder.join("entries"))?;
-        sweep_files(&folder, &entries.all());
-        sweep_parts(&LibraryConfig::hub_cache(&folder));
         let room = LibraryRoom::new(folder.clone(), config.max_bytes, config.min_free_bytes);
-        let uploads = Uploads::open(folder.join("incoming"), &room)?;
         let stored = config.object_store.as_ref().map(StoredModels::new);
-        let library = Self {
+        Ok(Arc::new(Self {
             stored: stored.transpose()?,
             uses: Uses::default(),
             config,
-            entries,
+            entries: LibraryEntries::read(folder.join("entries")),
             room,
             pulls: Pulls::default(),
-            uploads,
+            uploads: Uploads::new(folder.join("incoming")),
             forms: Arc::new(Semaphore::new(MAX_FORMS_AT_ONCE)),
             ties: OnceLock::new(),
-            _lock: lock,
-        };
-        library.sweep_fetched();
-        Ok(Arc::new(library))
+            lock: OnceLock::new(),
+        }))
+    }
+
+    /// Take the folder for this server: read anew what is in it, and remove what an earlier process left half done. Blocks.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or another server uses it.
+    pub fn take(&self) -> Result<(), LibraryError> {
+        let folder = &self.config.folder;
+        fs::create_dir_all(folder).map_err(disk(folder))?;
+        let lock = lock(folder)?;
+        self.entries.take()?;
+        sweep_files(folder, &self.entries.all());
+        sweep_parts(&LibraryConfig::hub_cache(folder));
+        self.uploads.take(&self.room)?;
+        self.sweep_fetched();
+        let _ = self.lock.set(lock);
+        Ok(())
     }
 
     /// Connect the library to the server around it. Must be called once.

@@ -38,6 +38,15 @@ pub struct Canary {
     pub tenants: Vec<String>,
 }
 
+/// Meaning of an alias, and the one before.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AliasMeanings {
+    /// Present meaning.
+    pub alias: Alias,
+    /// Meaning before, to which it can be rolled back.
+    pub previous: Option<Alias>,
+}
+
 /// Caller of a request, as far as the choice between two models depends on it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AliasCaller<'a> {
@@ -233,6 +242,33 @@ impl AliasTable {
         is_model: &dyn Fn(&str) -> bool,
     ) -> Result<bool, AliasError> {
         check(name, &alias, is_model)?;
+        check_targets(&alias, is_model)?;
+        self.put(name, alias)
+    }
+
+    /// Give an alias the meanings that a configuration has. Its models may still come: until then its requests find none. True
+    /// if it is new.
+    ///
+    /// # Errors
+    /// When its name or another value is wrong; then nothing changes.
+    pub fn define(
+        &self,
+        name: &str,
+        meanings: AliasMeanings,
+        is_model: &dyn Fn(&str) -> bool,
+    ) -> Result<bool, AliasError> {
+        check(name, &meanings.alias, is_model)?;
+        if let Some(previous) = &meanings.previous {
+            check(name, previous, is_model)?;
+        }
+        let new = self.put(name, meanings.alias)?;
+        if let Some(entry) = self.write().get_mut(name).filter(|_| new) {
+            entry.previous = meanings.previous;
+        }
+        Ok(new)
+    }
+
+    fn put(&self, name: &str, alias: Alias) -> Result<bool, AliasError> {
         let mut aliases = self.write();
         if aliases.len() >= MAX_ALIASES && !aliases.contains_key(name) {
             let problem = format!("there are {MAX_ALIASES} aliases, and no more can be had");
@@ -268,6 +304,7 @@ impl AliasTable {
         let previous = entry.previous.clone();
         let previous = previous.ok_or_else(|| AliasError::NoPrevious(name.to_owned()))?;
         check(name, &previous, is_model)?;
+        check_targets(&previous, is_model)?;
         entry.previous = Some(std::mem::replace(&mut entry.alias, previous));
         entry.forget();
         Ok(())
@@ -399,6 +436,15 @@ impl Entry {
 }
 
 impl Alias {
+    /// Models that it means and that are not there: the field of each, and its name.
+    pub fn missing(&self, is_model: &dyn Fn(&str) -> bool) -> Vec<(&'static str, &str)> {
+        let canary = self.canary.as_ref();
+        let canary = canary.map(|canary| ("canary.target", canary.target.as_str()));
+        let meant = [Some(("target", self.target.as_str())), canary];
+        let missing = meant.into_iter().flatten();
+        missing.filter(|(_, target)| !is_model(target)).collect()
+    }
+
     /// The model of a caller's request.
     fn choose(&self, name: &str, caller: AliasCaller<'_>) -> &str {
         let Some(canary) = &self.canary else {
@@ -443,18 +489,9 @@ fn check(name: &str, alias: &Alias, is_model: &dyn Fn(&str) -> bool) -> Result<(
     if is_model(name) {
         return Err(AliasError::IsModel(name.to_owned()));
     }
-    let exists = |field, target: &String| match is_model(target) {
-        true => Ok(()),
-        false => Err(AliasError::NoModel {
-            field,
-            target: target.clone(),
-        }),
-    };
-    exists("target", &alias.target)?;
     let Some(canary) = &alias.canary else {
         return Ok(());
     };
-    exists("canary.target", &canary.target)?;
     if !(0.0..=100.0).contains(&canary.percent) {
         let problem = format!("it must be from 0 to 100; it is {}", canary.percent);
         return bad("canary.percent", problem);
@@ -464,6 +501,16 @@ fn check(name: &str, alias: &Alias, is_model: &dyn Fn(&str) -> bool) -> Result<(
         return bad("canary.tenants", problem);
     }
     Ok(())
+}
+
+fn check_targets(alias: &Alias, is_model: &dyn Fn(&str) -> bool) -> Result<(), AliasError> {
+    match alias.missing(is_model).first() {
+        None => Ok(()),
+        Some((field, target)) => Err(AliasError::NoModel {
+            field,
+            target: (*target).to_owned(),
+        }),
+    }
 }
 
 #[cfg(test)]

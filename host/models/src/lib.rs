@@ -47,8 +47,8 @@ pub use adapters::{
     check_adapter_name,
 };
 pub use aliases::{
-    Alias, AliasCaller, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasSums, AliasTable,
-    Canary, Chosen,
+    Alias, AliasCaller, AliasCounters, AliasError, AliasMeanings, AliasNumbers, AliasRow,
+    AliasSums, AliasTable, Canary, Chosen,
 };
 pub use capability::Capability;
 pub use catalogue::{Catalogue, CatalogueError, HasName, NameMatching, UnknownModel};

@@ -87,7 +87,7 @@ impl Service {
     /// When there is no such model, or it has no such adapter.
     pub fn model_and_name(&self, name: &str) -> Result<(Arc<ServedModel>, String), ServiceError> {
         let serving = self.serving();
-        let meant = serving.find(&self.meant(&serving, name), None)?;
+        let meant = serving.find_routed(&self.meant(&serving, name), None)?;
         let name = meant.name();
         Ok((meant.entry, name))
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use mortise_models::{ADAPTER_SEPARATOR, AliasCaller};
 
 use crate::admission::ApiCall;
+use crate::error::ServiceError;
+use crate::meant::Meant;
 use crate::model::ServedModel;
 use crate::routed::Routed;
 use crate::service::{Generation, Service};
@@ -37,12 +39,17 @@ impl Service {
     }
 
     /// The model that a name means, whoever asks.
-    pub(crate) fn meant(&self, serving: &Generation, name: &str) -> String {
+    pub(crate) fn meant(&self, serving: &Generation, name: &str) -> Routed {
         let target = self.alias_in(serving, name).and_then(|(alias, adapter)| {
             let target = self.aliases().target(&alias)?;
-            Some(target + adapter)
+            Some((alias, target + adapter))
         });
-        target.unwrap_or_else(|| name.to_owned())
+        let (alias, model) = target.unzip();
+        Routed {
+            alias,
+            model: model.unwrap_or_else(|| name.to_owned()),
+            counters: None,
+        }
     }
 
     /// The alias that a name means as a whole.
@@ -81,6 +88,7 @@ impl Service {
         let Some((alias, adapter)) = self.alias_in(serving, name) else {
             return Routed {
                 model: name.to_owned(),
+                alias: None,
                 counters: None,
             };
         };
@@ -105,13 +113,45 @@ impl Service {
         match aliases.choose(&alias, caller) {
             Some(chosen) => Routed {
                 model: chosen.target + adapter,
+                alias: Some(alias),
                 counters: Some(chosen.counters),
             },
             // It was removed meanwhile.
             None => Routed {
                 model: name.to_owned(),
+                alias: None,
                 counters: None,
             },
         }
+    }
+}
+
+impl Generation {
+    /// The model that a request is for, with its adapter. An alias stands for the model of exactly that name: where it is
+    /// gone, no other one answers.
+    ///
+    /// # Errors
+    /// When there is no such model, or it has no such adapter.
+    pub(crate) fn find_routed(
+        &self,
+        routed: &Routed,
+        field: Option<&str>,
+    ) -> Result<Meant, ServiceError> {
+        let model = &routed.model;
+        let base = model.rsplit_once(ADAPTER_SEPARATOR);
+        let known = self.is_public(model) || base.is_some_and(|(base, _)| self.is_public(base));
+        match &routed.alias {
+            Some(alias) if !known => Err(ServiceError::ModelNotFound {
+                model: routed.model.clone(),
+                alias: Some(alias.clone()),
+                available: self.public_names(),
+            }),
+            _ => self.find(&routed.model, field),
+        }
+    }
+
+    fn public_names(&self) -> Vec<String> {
+        let models = self.models().models().iter();
+        models.map(|model| model.listing.name.clone()).collect()
     }
 }

@@ -19,10 +19,12 @@ pub enum ServiceError {
         message: String,
     },
     /// No model of this name.
-    #[error("the model `{model}` does not exist; available: {}", named(available))]
+    #[error("{}; available: {}", absent(model, alias.as_deref()), named(available))]
     ModelNotFound {
-        /// The name asked for.
+        /// The name asked for, or that of the model that an alias stands for.
         model: String,
+        /// The alias that was asked for.
+        alias: Option<String>,
         /// Names that exist.
         available: Vec<String>,
     },
@@ -158,10 +160,21 @@ fn named(available: &[String]) -> String {
     }
 }
 
+/// What is not there.
+fn absent(model: &str, alias: Option<&str>) -> String {
+    match alias {
+        None => format!("the model `{model}` does not exist"),
+        Some(alias) => {
+            format!("`{alias}` is an alias of the model `{model}`, which does not exist")
+        }
+    }
+}
+
 impl From<UnknownModel> for ServiceError {
     fn from(unknown: UnknownModel) -> Self {
         Self::ModelNotFound {
             model: unknown.name,
+            alias: None,
             available: unknown.available,
         }
     }

@@ -44,12 +44,16 @@ impl Service {
     /// An error that names no model which the caller may not use.
     pub(crate) async fn discreet(&self, call: &ApiCall, error: ServiceError) -> ServiceError {
         match error {
-            ServiceError::ModelNotFound { model, .. } => {
+            ServiceError::ModelNotFound { model, alias, .. } => {
                 let shown = self.permitted(call).await;
                 let names = shown.iter().map(|model| model.listing.name.clone());
                 let aliases = self.permitted_aliases(call).await.into_iter();
                 let available = names.chain(aliases.map(|(alias, _)| alias)).collect();
-                ServiceError::ModelNotFound { model, available }
+                ServiceError::ModelNotFound {
+                    model,
+                    alias,
+                    available,
+                }
             }
             ServiceError::Adapter(AdapterError::Unknown { model, adapter, .. }) => {
                 let shown = self.permitted_adapters(call).await.into_iter();

@@ -15,6 +15,8 @@ use crate::observer::{GuardedPart, ModelObserver, Outcome, Summary, ToolRun};
 pub(crate) struct Routed {
     /// Its name: a public one, or what the caller wrote.
     pub(crate) model: String,
+    /// The alias that stands for it, if one was asked for. Its model is public.
+    pub(crate) alias: Option<String>,
     pub(crate) counters: Option<Arc<AliasCounters>>,
 }
 

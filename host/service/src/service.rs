@@ -155,8 +155,8 @@ impl Service {
     /// The model that a caller means by `name`.
     pub fn model(&self, name: &str) -> Result<Arc<ServedModel>, ServiceError> {
         let serving = self.serving();
-        let name = self.meant(&serving, name);
-        Ok(serving.find(&name, None)?.entry)
+        let meant = self.meant(&serving, name);
+        Ok(serving.find_routed(&meant, None)?.entry)
     }
 
     /// Ask the policies about a request that generates nothing, such as a list of models. The
@@ -168,9 +168,9 @@ impl Service {
     ) -> Result<Admission, ServiceError> {
         let serving = self.serving();
         let meant = model.map(|name| self.meant(&serving, name));
-        let named = meant.map(|name| match serving.find(&name, None) {
-            Ok(meant) => meant.name(),
-            Err(_) => name,
+        let named = meant.map(|meant| match serving.find_routed(&meant, None) {
+            Ok(found) => found.name(),
+            Err(_) => meant.model,
         });
         let named = named.as_deref();
         let mut admission = serving
@@ -190,7 +190,7 @@ impl Service {
     ) -> Result<(Admission, UsedModel), ServiceError> {
         let serving = self.serving();
         let routed = self.route(&serving, call, model, None).await;
-        let admitted = serving.admit(call, &routed.model, None).await;
+        let admitted = serving.admit(call, &routed, None).await;
         let (admission, meant) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return Err(self.discreet(call, error).await),
@@ -268,8 +268,8 @@ impl Service {
 
     /// Report a refusal, under the name of the model that the caller meant.
     pub(crate) fn refused(&self, serving: &Generation, name: &str, error: &ServiceError) {
-        let name = self.meant(serving, name);
-        let meant = serving.find(&name, None).ok();
+        let meant = self.meant(serving, name);
+        let meant = serving.find_routed(&meant, None).ok();
         let model = meant
             .as_ref()
             .map(|meant| meant.entry.listing.name.as_str());
@@ -346,7 +346,7 @@ impl Service {
         let limit = fields
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
-        let admitted = serving.admit(call, &routed.model, Some((fields, limit)));
+        let admitted = serving.admit(call, routed, Some((fields, limit)));
         let (mut admission, meant) = admitted.await?;
         let request = rewrites::rewritten(request, &admission.allowance().rewrites)?;
         let mut used = self.hold(serving, &meant.entry).await?;
@@ -566,13 +566,13 @@ impl Generation {
     async fn admit(
         &self,
         call: &ApiCall,
-        model: &str,
+        routed: &Routed,
         answer: Option<(&RequestFields, Option<u32>)>,
     ) -> Result<(Admission, Meant), ServiceError> {
         let adapter = answer.and_then(|(fields, _)| fields.lora_adapter.as_deref());
-        let mut meant = self.find(model, adapter);
+        let mut meant = self.find_routed(routed, adapter);
         let named = meant.as_ref().map(Meant::name);
-        let named = named.as_deref().unwrap_or(model);
+        let named = named.as_deref().unwrap_or(&routed.model);
         let mut admission = match answer {
             Some((fields, max_tokens)) => {
                 let facts = answer_facts(call, named, max_tokens, fields);

@@ -75,23 +75,39 @@ impl Listed {
     }
 }
 
-/// Configuration for each model that the first of the upstreams lists. `owned_by` tells the family of servers, unless
-/// `api` says.
+/// Configuration for each model that the upstreams list: they serve the same ones, and the first that answers is asked.
+/// `owned_by` tells the family of servers, unless `api` says.
 ///
 /// # Errors
-/// When the upstream does not answer, or lists no models.
+/// When no upstream answers with a list of models: what the first one did.
 pub async fn discover(
     config: &UpstreamConfig,
     api: Option<UpstreamApi>,
 ) -> Result<Vec<UpstreamConfig>, DiscoveryError> {
-    let url = config
-        .urls
-        .first()
-        .map(|url| url.join("models"))
-        .unwrap_or_default();
     let client = UpstreamClient::new(config)?;
+    let mut first = None;
+    for url in &config.urls {
+        let url = url.join("models");
+        match listed(&client, &url).await {
+            Ok(list) => return Ok(found(config, api, &url, list)),
+            Err(error) => {
+                if config.urls.len() > 1 {
+                    tracing::warn!(%error, "the next upstream is asked for the models");
+                }
+                first.get_or_insert(error);
+            }
+        }
+    }
+    Err(first.unwrap_or_else(|| DiscoveryError::NoList {
+        url: String::new(),
+        problem: "no upstream is named".to_owned(),
+    }))
+}
+
+/// What one upstream lists.
+async fn listed(client: &UpstreamClient, url: &str) -> Result<Vec<Listed>, DiscoveryError> {
     let asked = timeout(MAX_CHECK_TIME, async {
-        let response = client.get(&url).await.map_err(|none| none.text)?;
+        let response = client.get(url).await.map_err(|none| none.text)?;
         let status = response.status();
         Ok::<_, String>((
             status,
@@ -99,13 +115,13 @@ pub async fn discover(
         ))
     });
     let unreachable = |problem: String| DiscoveryError::Unreachable {
-        url: url.clone(),
+        url: url.to_owned(),
         problem,
     };
     let late = |_| unreachable(format!("no answer within {} s", MAX_CHECK_TIME.as_secs()));
     let (status, (body, whole)) = asked.await.map_err(late)?.map_err(unreachable)?;
     let no_list = |problem: String| DiscoveryError::NoList {
-        url: url.clone(),
+        url: url.to_owned(),
         problem,
     };
     if !status.is_success() {
@@ -119,7 +135,16 @@ pub async fn discover(
             "it broke off, or is longer than {MAX_LIST_BYTES} bytes"
         )));
     }
-    let list = read_list(&body).map_err(no_list)?;
+    read_list(&body).map_err(no_list)
+}
+
+/// Configuration for each model of a list.
+fn found(
+    config: &UpstreamConfig,
+    api: Option<UpstreamApi>,
+    url: &str,
+    list: Vec<Listed>,
+) -> Vec<UpstreamConfig> {
     let of = |listed: Listed| UpstreamConfig {
         capability: listed.capability(),
         api: api.unwrap_or_else(|| api_of(listed.owned_by.as_deref())),
@@ -137,7 +162,7 @@ pub async fn discover(
             "found on the upstream"
         );
     }
-    Ok(models)
+    models
 }
 
 /// The models of a list, each with an id of its own; an error says what is wrong with the list.

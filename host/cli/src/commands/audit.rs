@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use anyhow::Context as _;
-use mortise_config::{Config, Overrides};
 use mortise_harness::{print, print_json};
 use mortise_store::{
     AuditError, AuditHead, PostgresConfig, PostgresStore, Store as _, read_file, read_log,
@@ -13,6 +12,7 @@ use mortise_store::{
 use serde_json::{Value, json};
 
 use crate::cli::{AuditCommand, AuditPlace};
+use crate::configured;
 
 /// Do what the command line says.
 pub(crate) fn run(command: AuditCommand) -> anyhow::Result<()> {
@@ -99,7 +99,7 @@ fn places(place: AuditPlace) -> anyhow::Result<Vec<(String, Log)>> {
     let name = |path: &Path| path.display().to_string();
     let (file, store) = match (place.file, place.store) {
         (None, None) => {
-            let config = Config::load(&place.config, Overrides::default())?;
+            let config = configured::load(&place.config)?;
             if let Some(database) = config.state.database.filter(|_| config.audit.store) {
                 let named = (database.place(), Log::Database(Box::new(database)));
                 let file = config.audit.file.map(|path| (name(&path), Log::File(path)));

@@ -8,11 +8,15 @@ use anyhow::Context as _;
 use mortise_child::Children;
 use mortise_config::{Config, ConfigError, Overrides, UnsetVariable, with_placeholders};
 use mortise_harness::{print, print_as};
+use mortise_library::Library;
 use mortise_models::{DeviceChoice, ModelConfig};
 use serde_json::{Value, json};
 
 use crate::admin_args::Against;
 use crate::admin_client::AdminClient;
+use crate::aliases::{configured as configured_aliases, dangling};
+use crate::configured;
+use crate::discovery::{KnownModels, check_folders};
 use crate::doors::Certificates;
 
 /// Print a router's file as a configuration.
@@ -29,13 +33,15 @@ pub(crate) fn import_router(file: &Path) -> anyhow::Result<()> {
 
 /// Check a configuration: `mortise config check`.
 pub(crate) fn run(files: &[PathBuf], against: &Against) -> anyhow::Result<()> {
-    let unset = check(files)?;
+    let files = &configured::files(files)?;
+    let (unset, warnings) = check(files)?;
     if let Some(url) = &against.against {
         return compare(url, against, files);
     }
     let unset = unset.iter();
     let unset = unset.map(|unset| json!({"key": unset.key, "variable": unset.variable}));
-    let found = json!({"valid": true, "unset_variables": unset.collect::<Value>()});
+    let unset = unset.collect::<Value>();
+    let found = json!({"valid": true, "unset_variables": unset, "warnings": warnings});
     print_as(against.json, &found, |_| {
         "the configuration is right; `mortise plugin list --config` also loads its plugins and \
          checks their settings\n"
@@ -43,12 +49,15 @@ pub(crate) fn run(files: &[PathBuf], against: &Against) -> anyhow::Result<()> {
     })
 }
 
+/// Variables that are not set, and warnings.
+type Found = (Vec<UnsetVariable>, Vec<String>);
+
 /// Check files, each laid over those before it, and whether their models could be loaded here. A variable that is not set
 /// here may be set where the server runs: it is warned of.
 ///
 /// # Errors
 /// When a file is wrong, or names files, programs or devices that are not there.
-fn check(files: &[PathBuf]) -> Result<Vec<UnsetVariable>, ConfigError> {
+fn check(files: &[PathBuf]) -> anyhow::Result<Found> {
     let (config, unset) = with_placeholders(|| Config::load(files, Overrides::default()));
     let config = config?;
     for UnsetVariable { key, variable } in &unset {
@@ -61,22 +70,35 @@ fn check(files: &[PathBuf]) -> Result<Vec<UnsetVariable>, ConfigError> {
         check_model(model)
             .map_err(|(key, message)| wrong(format!("models[{index}].{key}"), message))?;
     }
-    for folder in &config.discovery.folders {
-        if !folder.is_dir() {
-            let message = format!(
-                "`{}` is no folder; make it with `mkdir -p`",
-                folder.display()
-            );
-            return Err(wrong("discovery.folders".to_owned(), message));
-        }
-    }
+    check_folders(&config)?;
     if let Some(child) = &config.discovery.child {
         let checked = Children::default().check(child);
         checked.map_err(|error| wrong("discovery.child.command".to_owned(), error.to_string()))?;
     }
     check_device(config.engine.device)
         .map_err(|message| wrong("engine.device".to_owned(), message))?;
-    Ok(unset)
+    let mut warnings = config.warnings.clone();
+    warnings.extend(without_model(config)?);
+    for warning in &warnings {
+        eprintln!("mortise: {warning}");
+    }
+    Ok((unset, warnings))
+}
+
+/// Aliases whose models are neither configured nor found here. Which models an object store has is not asked: then none is
+/// told of.
+fn without_model(config: Config) -> anyhow::Result<Vec<String>> {
+    let library = match &config.library {
+        Some(library) if library.object_store.is_some() => return Ok(Vec::new()),
+        Some(library) => Some(Library::read(library.clone())?),
+        None => None,
+    };
+    let Some(known) = KnownModels::of(&config, library) else {
+        return Ok(Vec::new());
+    };
+    let models = known.scan_now()?.models;
+    let is_model = |name: &str| models.iter().any(|model| model.name == name);
+    Ok(dangling(configured_aliases(&config.aliases), &is_model))
 }
 
 /// Advice for a device that is missing.
@@ -140,10 +162,14 @@ fn told(changes: &Value) -> String {
             "a reload is refused: {model} is {state} and would be {change}; unload it first"
         );
     }
-    match lines.is_empty() {
+    let mut told = match lines.is_empty() {
         true => "the configuration is right, and the server has it\n".to_owned(),
         false => format!("the configuration is right; on the server it would change:\n{lines}"),
+    };
+    for warning in changes["warnings"].as_array().into_iter().flatten() {
+        let _ = writeln!(told, "a warning: {}", warning.as_str().unwrap_or_default());
     }
+    told
 }
 
 /// Look for what a model needs; an error has the key and the problem.

@@ -224,6 +224,9 @@ fn changes(report: &Value) -> String {
         let (path, reason) = (text(&skipped["path"]), text(&skipped["reason"]));
         let _ = writeln!(lines, "skipped  {path}: {reason}");
     }
+    for warning in report["warnings"].as_array().into_iter().flatten() {
+        let _ = writeln!(lines, "warning  {}", text(warning));
+    }
     match lines.is_empty() {
         true => "nothing has changed\n".to_owned(),
         false => lines,

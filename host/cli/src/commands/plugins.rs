@@ -1,6 +1,6 @@
 //! `mortise plugin list`: the plugins that a server would have, and who would serve whom.
 
-use mortise_config::{Config, Overrides};
+use mortise_config::{Config, Overrides, config_files};
 use mortise_plugin_manager::{ModelKey, PluginConfig};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(crate) fn list(args: PluginListArgs) -> anyhow::Result<Value> {
         plugins: args.plugins,
         ..Overrides::default()
     };
-    let config = Config::load(&args.config, overrides)?;
+    let config = Config::load(&config_files(args.config), overrides)?;
     // Listing needs no watcher and leaves no trace in the cache.
     let plugins = PluginConfig {
         cache_dir: None,

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use mortise_config::{Config, Overrides};
 use mortise_harness::{print_as, print_json};
 use mortise_store::{PostgresConfig, check_database};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{StoreCommand, StoreFile};
+use crate::configured;
 
 /// Do what the command line says.
 pub(crate) fn run(command: StoreCommand) -> anyhow::Result<()> {
@@ -78,7 +78,7 @@ fn place(file: StoreFile) -> anyhow::Result<Place> {
     if let Some(path) = file.store {
         return Ok(Place::File(path));
     }
-    let state = Config::load(&file.config, Overrides::default())?.state;
+    let state = configured::load(&file.config)?.state;
     if let Some(database) = state.database {
         return Ok(Place::Database(Box::new(database)));
     }

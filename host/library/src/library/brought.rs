@@ -1,7 +1,7 @@
 //! Files of models that come from the object store when they are needed, and go again where room is short.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -34,6 +34,8 @@ impl Uses {
 
 /// Folder of files that are coming.
 const FETCHING: &str = "fetching";
+/// File that is locked while files come.
+const FETCHING_LOCK: &str = "fetching.lock";
 
 impl Library {
     /// The model of the object store whose files belong at a path, if they are not there.
@@ -73,6 +75,10 @@ impl Library {
             .bringing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        // A server that this one takes over from may bring some too.
+        let fetching = self.config.folder.join(FETCHING_LOCK);
+        let lock = File::create(&fetching).map_err(disk(&fetching))?;
+        lock.lock().map_err(disk(&fetching))?;
         // Another load may have brought them meanwhile.
         let Some((stored, record)) = self.missing(path) else {
             return Ok(false);

@@ -126,11 +126,20 @@ const ORDER: &str = "upload.json";
 const CONTENT: &str = "content";
 
 impl Uploads {
+    /// None, until the folder is taken.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            known: Mutex::default(),
+        }
+    }
+
     /// Find the uploads that an earlier process began. Blocks.
-    pub(crate) fn open(folder: PathBuf, room: &Arc<LibraryRoom>) -> Result<Self, LibraryError> {
-        fs::create_dir_all(&folder).map_err(disk(&folder))?;
+    pub(crate) fn take(&self, room: &Arc<LibraryRoom>) -> Result<(), LibraryError> {
+        let folder = &self.folder;
+        fs::create_dir_all(folder).map_err(disk(folder))?;
         let mut known = HashMap::new();
-        for entry in fs::read_dir(&folder).map_err(disk(&folder))?.flatten() {
+        for entry in fs::read_dir(folder).map_err(disk(folder))?.flatten() {
             let path = entry.path();
             let found = entry.file_name().into_string().ok();
             let found = found.and_then(|id| Upload::found(id, &path, room));
@@ -142,10 +151,8 @@ impl Uploads {
                 None => remove_folder(&path),
             }
         }
-        Ok(Self {
-            folder,
-            known: Mutex::new(known),
-        })
+        *self.known() = known;
+        Ok(())
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Upload>>> {

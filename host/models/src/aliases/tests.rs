@@ -84,6 +84,37 @@ fn feature_m2_aliases_have_names_of_their_own_and_models_that_exist() {
 }
 
 #[test]
+fn feature_m2_an_alias_of_a_configuration_waits_for_its_models() {
+    let table = AliasTable::default();
+    let meanings = |alias: Alias, previous: Option<Alias>| AliasMeanings { alias, previous };
+    let define = |name: &str, meanings| table.define(name, meanings, &is_model);
+    let later = meanings(to("later"), Some(to("old")));
+    assert_eq!(define("prod", later.clone()), Ok(true));
+    assert_eq!(define("prod", later), Ok(false));
+    assert_eq!(target_of(&table, None, "k"), "later");
+    let row = table.row("prod").expect("an alias");
+    assert_eq!(row.alias.missing(&is_model), [("target", "later")]);
+    // It can be rolled back to what a file has as the meaning before, and to no model that is not there.
+    table
+        .roll_back("prod", &is_model)
+        .expect("an earlier meaning");
+    assert_eq!(target_of(&table, None, "k"), "old");
+    assert!(matches!(
+        table.roll_back("prod", &is_model),
+        Err(AliasError::NoModel { .. })
+    ));
+    assert_eq!(
+        define("old", meanings(to("new"), None)),
+        Err(AliasError::IsModel("old".to_owned()))
+    );
+    let mut wrong = canary(101.0, &[]);
+    assert!(define("more", meanings(wrong.clone(), None)).is_err());
+    assert!(define("more", meanings(to("new"), Some(wrong.clone()))).is_err());
+    wrong.canary.as_mut().expect("a canary").target = "later".to_owned();
+    assert_eq!(wrong.missing(&is_model), [("canary.target", "later")]);
+}
+
+#[test]
 fn feature_m2_a_canary_gets_its_part_of_the_callers_and_each_stays() {
     let table = AliasTable::default();
     let keys: Vec<String> = (0..10_000)

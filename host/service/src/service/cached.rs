@@ -292,6 +292,7 @@ impl Generation {
         let found = found.filter(|meant| meant.name() == name);
         found.ok_or_else(|| ServiceError::ModelNotFound {
             model: name.to_owned(),
+            alias: None,
             available: Vec::new(),
         })
     }
