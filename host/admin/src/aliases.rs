@@ -118,7 +118,7 @@ fn is_model(admin: &Admin) -> impl Fn(&str) -> bool {
     |name| admin.models.status(name).is_some()
 }
 
-/// What is kept of an alias.
+/// Meanings of an alias that are kept.
 fn meanings(admin: &Admin, name: &str) -> Option<AliasMeanings> {
     let row = admin.aliases.row(name)?;
     Some(AliasMeanings {

@@ -52,7 +52,7 @@ pub enum SettingsReload {
         models: Option<Redefinition>,
         /// Keys that have changed since the start and take effect at the next one.
         restart_keys: Vec<String>,
-        /// What is right and may mean something else than what was wanted.
+        /// Warnings about what is right and may mean something else than what was wanted.
         warnings: Vec<String>,
         /// Outcome for plugins and keys of callers.
         plugins: Value,
@@ -78,7 +78,7 @@ pub enum SettingsCheck {
         reload_keys: Vec<String>,
         /// Keys that have changed since the start and take effect at the next one.
         restart_keys: Vec<String>,
-        /// What is right and may mean something else than what was wanted.
+        /// Warnings about what is right and may mean something else than what was wanted.
         warnings: Vec<String>,
     },
     /// The settings are wrong.

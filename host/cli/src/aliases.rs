@@ -41,7 +41,7 @@ pub(crate) fn configured(
     named.map(|(name, meanings)| (name.as_str(), &meanings.alias))
 }
 
-/// What is to be told of aliases whose models are not there, once of each.
+/// Warnings about aliases whose models are not there, one of each.
 pub(crate) fn dangling<'a>(
     aliases: impl IntoIterator<Item = NamedAlias<'a>>,
     is_model: &dyn Fn(&str) -> bool,

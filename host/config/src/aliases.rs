@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use mortise_models::{Alias, AliasError, AliasMeanings, AliasTable, ModelConfig, NameMatching};
 use serde::Deserialize;
 
-use super::kept_layer::LaidChanges;
+use super::laid_changes::LaidChanges;
 use super::{ConfigError, invalid};
 
 /// One alias as it is written.

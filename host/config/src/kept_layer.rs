@@ -1,24 +1,13 @@
 //! Changes of the admin side that are kept, laid over the files of the configuration. They change entries and add some;
 //! they never stand for a model that no file has, and never replace a list of tables.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::{Table, Value};
 
+use super::laid_changes::LaidChanges;
 use super::merging::{identity, merge, merge_lists};
 use super::models::name_in_file;
-
-/// What became of the changes that were laid over the files.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct LaidChanges {
-    /// The file that has them.
-    pub(super) file: PathBuf,
-    /// Names of the aliases that stand in it.
-    pub(super) aliases: BTreeSet<String>,
-    /// What was left out, each with the reason.
-    pub(super) left_out: Vec<String>,
-}
 
 /// Lay changes that are kept in `file` over the configuration, whose folder is `base`.
 pub(super) fn lay_kept(
@@ -82,6 +71,8 @@ fn lay(below: &mut Table, above: Table) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn laid(below: &str, kept: &str) -> (Table, LaidChanges) {

@@ -6,7 +6,8 @@ use toml::Table;
 
 use super::ConfigError;
 use super::auth::RawAuth;
-use super::kept_layer::{LaidChanges, lay_kept};
+use super::kept_layer::lay_kept;
+use super::laid_changes::LaidChanges;
 use super::merging::merge;
 use super::raw::{self, Raw};
 

@@ -19,6 +19,7 @@ mod http;
 mod hub;
 mod inherited;
 mod kept_layer;
+mod laid_changes;
 mod layers;
 mod library;
 mod lifecycle;
@@ -78,7 +79,7 @@ pub use self::http::HttpConfig;
 use self::http::check_http;
 pub use self::hub::hub_config;
 pub use self::inherited::{Inherited, notify_socket};
-use self::kept_layer::LaidChanges;
+use self::laid_changes::LaidChanges;
 pub use self::layers::{config_files, merged_text};
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
@@ -242,7 +243,7 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// Collector of traces, if there is one.
     pub traces: Option<TraceConfig>,
-    /// What is right and may mean something else than what was wanted, for a person to read.
+    /// Warnings about what is right and may mean something else than what was wanted, for a person to read.
     pub warnings: Vec<String>,
 }
 

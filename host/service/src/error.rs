@@ -160,7 +160,7 @@ fn named(available: &[String]) -> String {
     }
 }
 
-/// What is not there.
+/// Beginning of the message about a model that is not there.
 fn absent(model: &str, alias: Option<&str>) -> String {
     match alias {
         None => format!("the model `{model}` does not exist"),

@@ -104,7 +104,7 @@ pub async fn discover(
     }))
 }
 
-/// What one upstream lists.
+/// Models that one upstream lists.
 async fn listed(client: &UpstreamClient, url: &str) -> Result<Vec<Listed>, DiscoveryError> {
     let asked = timeout(MAX_CHECK_TIME, async {
         let response = client.get(url).await.map_err(|none| none.text)?;
