@@ -238,3 +238,34 @@ fn remote_clients_that_go_away_free_the_upstream() {
         .recv_timeout(crate::support::PATIENCE)
         .expect("the connection is closed");
 }
+
+#[test]
+fn a_tenant_leaves_places_of_an_upstream_to_others() {
+    let upstream = FakeUpstream::start(|mut asked| {
+        match asked.request.json()["messages"][0]["content"] == "hang" {
+            true => asked.wait_for_close(),
+            false => asked.say("Hello"),
+        }
+    });
+    let keys = "[[auth.api_keys]]\nid = \"flood\"\nkey = \"flood-key\"\ntenant = \"flood\"\n\
+                [[auth.api_keys]]\nid = \"late\"\nkey = \"late-key\"\ntenant = \"late\"\n";
+    let server = in_front_of(&upstream, &format!("max_requests = 6\n{keys}"));
+    let by = |key: &str, text: &str| {
+        Request::post(CHAT, &chat("remote", text)).header("authorization", &format!("Bearer {key}"))
+    };
+    let hanging = [(); 3].map(|()| by("flood-key", "hang").begin(server.address()));
+    crate::support::until("the requests", || upstream.received().len() == 3);
+    let refused = server.send(&by("flood-key", "Hi"));
+    assert_eq!(
+        (refused.status(), &refused.json()["error"]["code"]),
+        (429, &json!("tenant_queue_full"))
+    );
+    for _ in 0..4 {
+        assert_eq!(content(&server.send(&by("late-key", "Hi")).ok()), "Hello");
+    }
+    drop(hanging);
+    crate::support::until("free places", || {
+        server.metric("mortise_batch_size_decode{model=\"remote\"}") < 1.0
+    });
+    assert_eq!(content(&server.send(&by("flood-key", "Hi")).ok()), "Hello");
+}

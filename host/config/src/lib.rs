@@ -86,7 +86,7 @@ use self::limits::check_limits;
 pub use self::listener::{AdminConfig, SocketConfig};
 use self::listener::{RawServer, check_admin, check_plaintext, check_proxies, check_socket};
 pub use self::metrics::MetricsConfig;
-use self::models::{check_models, doubtful};
+use self::models::{check_models, doubtful, reserve_places};
 pub use self::persisted::{KeptChange, keep, keeps_changes, kept_bindings};
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawLog};
@@ -338,7 +338,8 @@ impl Config {
             check_auth(std::mem::take(&mut raw.auth), &overrides.api_keys, base)?;
         let engine = check_engine(&raw, auth.keys > 0, overrides.device)?;
         let upstream = overrides.upstream.as_ref();
-        let upstream = upstream.map(UpstreamOverride::check).transpose()?;
+        let mut upstream = upstream.map(UpstreamOverride::check).transpose()?;
+        reserve_places(&mut models, upstream.as_mut(), engine.engine.reserve_queue);
         drafts::check(&models, engine.engine.speculation)?;
         let (lifecycle, strict) = raw.lifecycle.check()?;
         let state = raw.store.check(base, overrides.store.clone())?;

@@ -9,7 +9,8 @@ use mortise_model::{EmbedderOptions, PROMPT_BYTES_MAX, PROMPTS_MAX, Pooling};
 use mortise_models::limits::MAX_ADAPTERS;
 use mortise_models::{
     AdapterConfig, DEMO_MODEL, DefinitionOrigin, ModelConfig, ModelLifecycle, RankConfig,
-    RequestDefaults, Script, ScriptKind, ScriptLine, USUAL_INSTRUCTION, check_adapter_name,
+    RequestDefaults, Script, ScriptKind, ScriptLine, USUAL_INSTRUCTION, UpstreamConfig,
+    check_adapter_name,
 };
 use time::Date;
 use time::macros::format_description;
@@ -269,6 +270,21 @@ fn check_remote_model(
         lifecycle,
         ..ModelConfig::of_path(raw.path.map(|path| base.join(path)))
     })
+}
+
+/// Say whether tenants leave each other places of models that other servers and processes answer for.
+pub(super) fn reserve_places(
+    models: &mut [ModelConfig],
+    upstream: Option<&mut UpstreamConfig>,
+    reserved: bool,
+) {
+    let upstreams = models.iter_mut().flat_map(|model| {
+        let child = model.child.as_mut().map(|child| &mut child.upstream);
+        model.upstream.as_mut().into_iter().chain(child)
+    });
+    for upstream in upstreams.chain(upstream) {
+        upstream.reserve_places = reserved;
+    }
 }
 
 pub(super) fn check_model(

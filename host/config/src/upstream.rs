@@ -245,6 +245,8 @@ impl RawUpstream {
                 None => None,
                 Some(tokens) => Some(positive(&key("context_length"), tokens)?),
             },
+            // Known once the callers are.
+            reserve_places: false,
             max_requests: positive(&key("max_requests"), self.max_requests)?,
             max_retries: retries.min(RETRIES_MAX),
             timeouts: UpstreamTimeouts {

@@ -41,11 +41,11 @@ pub(crate) const TOKEN: u64 = 1 << 16;
 const REMEMBERED: usize = 1024;
 
 /// Virtual times of a tenant and of a key within it.
-pub(crate) type VirtualTime = (u64, u64);
+pub type VirtualTime = (u64, u64);
 
 /// Virtual times of all tenants.
 #[derive(Debug, Default)]
-pub(crate) struct FairQueue {
+pub struct FairQueue {
     tenants: BTreeMap<Arc<str>, Tenant>,
     /// Most places that a tenant is entitled to; 0 is no bound.
     per_tenant: usize,
@@ -112,7 +112,7 @@ impl FairQueue {
     }
 
     /// Add a sequence to its account.
-    pub(crate) fn enter(&mut self, share: &Share) {
+    pub fn enter(&mut self, share: &Share) {
         self.expire();
         let floor = lowest(self.tenants.values().map(|tenant| &tenant.account));
         let floor = floor.map(|floor| floor.saturating_sub(self.credit));
@@ -125,7 +125,7 @@ impl FairQueue {
     }
 
     /// Remove a sequence from its account.
-    pub(crate) fn leave(&mut self, share: &Share) {
+    pub fn leave(&mut self, share: &Share) {
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
             tenant.account.leave(self.now_s);
             if let Some(key) = tenant.keys.get_mut(&share.key) {
@@ -137,7 +137,7 @@ impl FairQueue {
     }
 
     /// Charge `tokens` computed tokens.
-    pub(crate) fn charge(&mut self, share: &Share, tokens: usize) {
+    pub fn charge(&mut self, share: &Share, tokens: usize) {
         let time = TOKEN.saturating_mul(tokens as u64);
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
             let weighted = time / u64::from(share.weight.max(1));
@@ -150,7 +150,7 @@ impl FairQueue {
     }
 
     /// The virtual time by which sequences are ordered, lowest first.
-    pub(crate) fn virtual_time(&self, share: &Share) -> VirtualTime {
+    pub fn virtual_time(&self, share: &Share) -> VirtualTime {
         let Some(tenant) = self.tenants.get(&share.tenant) else {
             return (0, 0);
         };

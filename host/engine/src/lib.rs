@@ -48,11 +48,12 @@ pub use event::{
     GeneratedToken, PromptLogprobs, ScoredToken, SequenceEnd, SequenceError, SequenceUsage,
     TokenEvent, TokenLogprobs, TokenStream,
 };
-pub use fair_queue::Share;
+pub use fair_queue::{FairQueue, Share, VirtualTime};
 pub use forward::{DeviceLogits, ForwardPass};
 pub use handle::{Engine, EngineHandle};
 pub use load::EngineLoad;
 pub use mortise_model::KvType;
+pub use queue::{Queue, QueueBounds, QueuePlace};
 pub use request::{BeamRequest, LogprobParams, SamplingParams, SequenceRequest};
 pub use submit_error::SubmitError;
 pub use tenant_load::{TenantLoad, sum_tenants};

@@ -12,22 +12,36 @@ use crate::tenant_load::TenantLoad;
 
 /// Bounds of the queue.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct QueueBounds {
-    pub(crate) sequences: usize,
+pub struct QueueBounds {
+    /// Sequences, or whatever else takes places.
+    pub sequences: usize,
     /// Tokens of their prompts.
-    pub(crate) tokens: usize,
+    pub tokens: usize,
     /// Whether places are reserved for other tenants.
-    pub(crate) reserved: bool,
+    pub reserved: bool,
     /// Most sequences of one tenant; 0 is no bound.
-    pub(crate) per_tenant: usize,
+    pub per_tenant: usize,
     /// Longest expected wait of whoever may enter.
-    pub(crate) expected_wait: Option<Duration>,
+    pub expected_wait: Option<Duration>,
+}
+
+impl QueueBounds {
+    /// Bounds of so many places, whatever their tokens.
+    pub fn places(count: usize, reserved: bool) -> Self {
+        Self {
+            sequences: count,
+            tokens: usize::MAX,
+            reserved,
+            per_tenant: 0,
+            expected_wait: None,
+        }
+    }
 }
 
 /// Places in the queue. Submitting threads lock the map of tenants; the engine's thread only decrements
 /// counters, and never waits for the lock.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub struct Queue {
     bounds: QueueBounds,
     pace: Arc<Pace>,
     all: Arc<Waiting>,
@@ -45,7 +59,7 @@ struct Waiting {
 
 /// A place in the queue, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct QueuePlace {
+pub struct QueuePlace {
     pace: Arc<Pace>,
     all: Arc<Waiting>,
     tenant: Arc<Waiting>,
@@ -64,7 +78,8 @@ impl QueuePlace {
 const TENANTS_MAX: usize = 1024;
 
 impl Queue {
-    pub(crate) fn new(bounds: QueueBounds) -> Self {
+    /// An empty queue.
+    pub fn new(bounds: QueueBounds) -> Self {
         Self {
             bounds,
             pace: Arc::new(Pace::new()),
@@ -74,7 +89,7 @@ impl Queue {
     }
 
     /// Queued sequences, and the tokens of their prompts.
-    pub(crate) fn waiting(&self) -> (usize, usize) {
+    pub fn waiting(&self) -> (usize, usize) {
         self.all.get()
     }
 
@@ -101,11 +116,10 @@ impl Queue {
     /// With reservation, a tenant may take a place while it has fewer than are free, and tokens likewise:
     /// one tenant that floods the queue leaves half of it to the others, two leave a third (the dynamic
     /// thresholds of Choudhury and Hahne, 1998, for shared buffers).
-    pub(crate) fn enter(
-        &self,
-        tenant: &Arc<str>,
-        tokens: usize,
-    ) -> Result<QueuePlace, SubmitError> {
+    ///
+    /// # Errors
+    /// When the queue is full, or the tenant has its share of it.
+    pub fn enter(&self, tenant: &Arc<str>, tokens: usize) -> Result<QueuePlace, SubmitError> {
         let QueueBounds {
             sequences: limit,
             tokens: token_limit,

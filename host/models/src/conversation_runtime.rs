@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use mortise_engine::{EngineLoad, SubmitError};
+use mortise_engine::{EngineLoad, Share, SubmitError};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
@@ -75,6 +75,8 @@ pub struct UnexpectedEnd {
 pub struct ConversationRequest {
     /// Server's id of the request, to be passed on.
     pub request_id: String,
+    /// Account that the request counts against.
+    pub share: Share,
     /// Messages.
     pub conversation: Conversation,
     /// Further arguments of the runtime's chat template.
@@ -107,6 +109,8 @@ pub struct ConversationRequest {
 pub struct RenderedRequest {
     /// Server's id of the request, to be passed on.
     pub request_id: String,
+    /// Account that the request counts against.
+    pub share: Share,
     /// Token ids.
     pub prompt: Vec<u32>,
     /// Control tokens of the answer are part of its text.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, Share, SubmitError};
 use mortise_model::Adapter;
 
 use crate::conversation_runtime::RuntimeError;
@@ -22,9 +22,14 @@ pub trait EmbeddingRuntime: Send + Sync {
     /// Tokens that a text may have.
     fn context_length(&self) -> usize;
 
-    /// Compute one vector of length 1 for each text, in order, with an adapter where one is given. Dropping the
-    /// future cancels what has not begun.
-    fn embed(&self, texts: Vec<Vec<u32>>, adapter: Option<Arc<Adapter>>) -> EmbeddingFuture<'_>;
+    /// Compute one vector of length 1 for each text, in order, with an adapter where one is given. The tokens count
+    /// against a share. Dropping the future cancels what has not begun.
+    fn embed<'a>(
+        &'a self,
+        texts: Vec<Vec<u32>>,
+        adapter: Option<Arc<Adapter>>,
+        share: &'a Share,
+    ) -> EmbeddingFuture<'a>;
 
     /// Shapes that adapters are checked against.
     fn adapter_base(&self) -> AdapterBase;
@@ -42,6 +47,12 @@ pub enum EmbedError {
         /// Requests that may wait.
         limit: usize,
     },
+    /// The tenant has its share of the queue; the free places are reserved for other tenants.
+    #[error("{waiting} of your requests wait already, and what is left of the queue is for others")]
+    TenantQueueFull {
+        /// Requests of the tenant.
+        waiting: usize,
+    },
     /// The model is being shut down.
     #[error("the model has stopped")]
     Stopped,
@@ -51,4 +62,15 @@ pub enum EmbedError {
     /// The model's server refused the request, or failed.
     #[error(transparent)]
     Elsewhere(#[from] RuntimeError),
+}
+
+impl From<SubmitError> for EmbedError {
+    /// A request that found no place.
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::TenantQueue { waiting } => Self::TenantQueueFull { waiting },
+            SubmitError::QueueFull { limit } => Self::QueueFull { limit },
+            error => Self::Failed(error.to_string()),
+        }
+    }
 }

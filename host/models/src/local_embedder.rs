@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, QueueBounds, Share};
 use mortise_model::{Adapter, EmbedText, Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
 
 use crate::embedding_runtime::{EmbeddingFuture, EmbeddingRuntime};
@@ -45,12 +45,12 @@ impl LocalEmbedder {
         precision: WeightPrecision,
         options: EmbedderOptions,
         max_context: usize,
-        max_queue: usize,
+        places: QueueBounds,
     ) -> anyhow::Result<Self> {
         let mut model = Embedder::load(folder, precision, options)
             .context("the embedding model cannot be loaded")?;
         model.limit_context(max_context);
-        Ok(Self(TextQueue::new(model, max_queue)))
+        Ok(Self(TextQueue::new(model, places)))
     }
 }
 
@@ -63,12 +63,17 @@ impl EmbeddingRuntime for LocalEmbedder {
         self.0.model().context()
     }
 
-    fn embed(&self, texts: Vec<Vec<u32>>, adapter: Option<Arc<Adapter>>) -> EmbeddingFuture<'_> {
+    fn embed<'a>(
+        &'a self,
+        texts: Vec<Vec<u32>>,
+        adapter: Option<Arc<Adapter>>,
+        share: &'a Share,
+    ) -> EmbeddingFuture<'a> {
         let texts = texts.into_iter().map(|tokens| QueuedText {
             tokens,
             adapter: adapter.clone(),
         });
-        Box::pin(self.0.run(texts.collect()))
+        Box::pin(self.0.run(texts.collect(), share))
     }
 
     fn adapter_base(&self) -> AdapterBase {

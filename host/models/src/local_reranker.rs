@@ -1,7 +1,7 @@
 //! A model on the processor that scores pairs of texts.
 
 use anyhow::Context as _;
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, QueueBounds, Share};
 use mortise_model::{EncoderText, ModelFolder, Reranker, WeightPrecision};
 use mortise_tokenizer::EncodedPair;
 
@@ -47,7 +47,7 @@ impl LocalReranker {
         precision: WeightPrecision,
         way: Way,
         max_context: usize,
-        max_queue: usize,
+        places: QueueBounds,
     ) -> anyhow::Result<Self> {
         let model = match way {
             Way::Encoder => Reranker::load(folder, precision),
@@ -56,7 +56,7 @@ impl LocalReranker {
         };
         let mut model = model.context("the model that ranks cannot be loaded")?;
         model.limit_context(max_context);
-        Ok(Self(TextQueue::new(model, max_queue)))
+        Ok(Self(TextQueue::new(model, places)))
     }
 }
 
@@ -65,8 +65,8 @@ impl RerankRuntime for LocalReranker {
         self.0.model().context()
     }
 
-    fn score(&self, pairs: Vec<EncodedPair>) -> ScoreFuture<'_> {
-        Box::pin(self.0.run(pairs))
+    fn score<'a>(&'a self, pairs: Vec<EncodedPair>, share: &'a Share) -> ScoreFuture<'a> {
+        Box::pin(self.0.run(pairs, share))
     }
 
     fn load(&self) -> EngineLoad {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mortise_engine::{EngineLoad, TenantLoad};
+use mortise_engine::{EngineLoad, Share, TenantLoad};
 use mortise_model::{Adapter, EmbeddingPrompts, GenerationConfig};
 use mortise_tokenizer::Tokenizer;
 
@@ -336,8 +336,8 @@ impl TextEmbedder {
     }
 
     /// Compute one vector for each text, in order, with the adapter if there is one.
-    pub fn embed(&self, texts: Vec<Vec<u32>>) -> EmbeddingFuture<'_> {
-        self.runtime.embed(texts, self.adapter.clone())
+    pub fn embed<'a>(&'a self, texts: Vec<Vec<u32>>, share: &'a Share) -> EmbeddingFuture<'a> {
+        self.runtime.embed(texts, self.adapter.clone(), share)
     }
 
     /// Cache key of the vector of a text, for a tenant.

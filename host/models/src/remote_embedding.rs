@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, Share};
 use mortise_model::{EmbeddingPrompts, PromptUse};
 
 use crate::conversation_runtime::RuntimeEnd;
@@ -61,6 +61,8 @@ pub enum EmbeddingInput {
 pub struct RemoteEmbeddingRequest {
     /// Server's id of the request, to be passed on.
     pub request_id: String,
+    /// Share against which the request counts.
+    pub share: Share,
     /// Inputs, at least one.
     pub inputs: Vec<EmbeddingInput>,
     /// Texts that are longer than the context are cut, where the runtime can be asked for that.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, Share};
 use mortise_tokenizer::EncodedPair;
 
 use crate::embedding_runtime::EmbedError;
@@ -16,8 +16,9 @@ pub trait RerankRuntime: Send + Sync {
     /// Tokens that a pair may have.
     fn context_length(&self) -> usize;
 
-    /// Compute one logit for each pair, in order. Dropping the future gives up what has not begun.
-    fn score(&self, pairs: Vec<EncodedPair>) -> ScoreFuture<'_>;
+    /// Compute one logit for each pair, in order. The tokens count against a share. Dropping the future gives up what has
+    /// not begun.
+    fn score<'a>(&'a self, pairs: Vec<EncodedPair>, share: &'a Share) -> ScoreFuture<'a>;
 
     /// Counters and gauges of the runtime. Tokens of pairs count as prefill.
     fn load(&self) -> EngineLoad;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use mortise_engine::{
-    BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TenantLoad,
-    TokenStream,
+    BeamRequest, Engine, EngineHandle, EngineLoad, QueueBounds, SequenceRequest, SubmitError,
+    TenantLoad, TokenStream,
 };
 use mortise_model::{Embedder, EmbedderOptions, Reranker, RerankerKind};
 
@@ -121,9 +121,17 @@ fn embedder(
         config.precision(),
         config.embedding,
         max_context,
-        engine.engine.max_queue,
+        places(engine),
     )?;
     Ok(ModelRuntime::Embeddings(Arc::new(embedder)))
+}
+
+/// Places of the queue of a model that generates no text.
+fn places(engine: &EngineSettings) -> QueueBounds {
+    QueueBounds {
+        per_tenant: engine.engine.max_queue_per_tenant,
+        ..QueueBounds::places(engine.engine.max_queue, engine.engine.reserve_queue)
+    }
 }
 
 /// Refuse settings of models that generate text.
@@ -186,7 +194,7 @@ fn reranker(
         config.precision(),
         way,
         max_context,
-        engine.engine.max_queue,
+        places(engine),
     )?;
     Ok(ModelRuntime::Reranker(Arc::new(runtime), form))
 }

@@ -1,13 +1,14 @@
-//! A queue of texts before a model that computes batches of them. A batch has texts of all requests that wait, one of each
-//! in turn.
+//! A queue of texts before a model that computes batches of them. Tenants share it by weight, as they share an engine, and keys
+//! what their tenant gets; the requests of a key have one text each in turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, FairQueue, Queue, QueueBounds, Share, VirtualTime};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::embedding_runtime::EmbedError;
@@ -42,8 +43,7 @@ pub(crate) struct TextQueue<M: ComputeBatch> {
     /// Of the batch that is computed.
     turn: Arc<Semaphore>,
     /// Of the requests that wait, or are computed.
-    places: Semaphore,
-    max_queue: usize,
+    places: Queue,
 }
 
 struct Shared<M: ComputeBatch> {
@@ -52,15 +52,21 @@ struct Shared<M: ComputeBatch> {
     counters: Counters,
 }
 
-/// Requests in the order of their turns.
+/// Requests by whose turn it is.
 struct Waiting<M: ComputeBatch> {
-    turns: VecDeque<u64>,
+    fair: FairQueue,
+    /// Requests with texts that are not computed yet, of each key of each tenant, in the order of their turns.
+    turns: BTreeMap<Account, VecDeque<u64>>,
     requests: HashMap<u64, Request<M>>,
     next: u64,
 }
 
+/// A tenant, and a key within it.
+type Account = (Arc<str>, Arc<str>);
+
 /// A request whose results are not all made.
 struct Request<M: ComputeBatch> {
+    share: Share,
     texts: VecDeque<M::Text>,
     made: Vec<Option<M::Made>>,
     answer: oneshot::Sender<Results<M>>,
@@ -97,7 +103,7 @@ struct Place<'a, M: ComputeBatch> {
 impl<M: ComputeBatch> Drop for Place<'_, M> {
     fn drop(&mut self) {
         let mut waiting = self.shared.lock();
-        if let Some(request) = waiting.requests.remove(&self.id) {
+        if let Some(request) = waiting.remove(self.id) {
             self.shared.forget(&request);
         }
         self.shared.counters.finished.fetch_add(1, Relaxed);
@@ -105,21 +111,21 @@ impl<M: ComputeBatch> Drop for Place<'_, M> {
 }
 
 impl<M: ComputeBatch> TextQueue<M> {
-    /// A queue of at most so many requests.
-    pub(crate) fn new(model: M, max_queue: usize) -> Self {
+    /// A queue of so many places for requests.
+    pub(crate) fn new(model: M, places: QueueBounds) -> Self {
         Self {
             shared: Arc::new(Shared {
                 model,
                 waiting: Mutex::new(Waiting {
-                    turns: VecDeque::new(),
+                    fair: FairQueue::default(),
+                    turns: BTreeMap::new(),
                     requests: HashMap::new(),
                     next: 0,
                 }),
                 counters: Counters::default(),
             }),
             turn: Arc::new(Semaphore::new(1)),
-            places: Semaphore::new(max_queue),
-            max_queue,
+            places: Queue::new(places),
         }
     }
 
@@ -129,16 +135,16 @@ impl<M: ComputeBatch> TextQueue<M> {
     }
 
     /// One result for each text, in order. Dropping the future gives up what has not begun.
-    pub(crate) async fn run(&self, texts: Vec<M::Text>) -> Result<Vec<M::Made>, EmbedError> {
+    pub(crate) async fn run(
+        &self,
+        texts: Vec<M::Text>,
+        share: &Share,
+    ) -> Result<Vec<M::Made>, EmbedError> {
         if texts.is_empty() {
             return Ok(Vec::new());
         }
-        let Ok(_held) = self.places.try_acquire() else {
-            return Err(EmbedError::QueueFull {
-                limit: self.max_queue,
-            });
-        };
-        let (id, mut answer) = self.shared.push(texts);
+        let _held = self.places.enter(&share.tenant, 0)?;
+        let (id, mut answer) = self.shared.push(texts, share);
         let _place = Place {
             shared: &*self.shared,
             id,
@@ -164,7 +170,7 @@ impl<M: ComputeBatch> TextQueue<M> {
 
     /// Counters and gauges of the queue.
     pub(crate) fn load(&self) -> EngineLoad {
-        let waiting = self.max_queue - self.places.available_permits();
+        let (waiting, _) = self.places.waiting();
         let running = 1 - self.turn.available_permits().min(1);
         let counters = &self.shared.counters;
         EngineLoad {
@@ -186,15 +192,21 @@ impl<M: ComputeBatch> Shared<M> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, texts: Vec<M::Text>) -> (u64, oneshot::Receiver<Results<M>>) {
+    fn push(&self, texts: Vec<M::Text>, share: &Share) -> (u64, oneshot::Receiver<Results<M>>) {
         let (answer, receiver) = oneshot::channel();
         let tokens = texts.iter().map(M::tokens).sum();
         self.counters.waiting_tokens.fetch_add(tokens, Relaxed);
         let mut waiting = self.lock();
         let id = waiting.next;
         waiting.next += 1;
-        waiting.turns.push_back(id);
+        waiting.fair.enter(share);
+        waiting
+            .turns
+            .entry(account(share))
+            .or_default()
+            .push_back(id);
         let request = Request {
+            share: share.clone(),
             made: texts.iter().map(|_| None).collect(),
             texts: texts.into(),
             answer,
@@ -245,7 +257,7 @@ impl<M: ComputeBatch> Shared<M> {
             match self.compute(&texts) {
                 Ok(made) => self.deliver(own, made),
                 Err(message) => {
-                    let failed = self.lock().requests.remove(&id);
+                    let failed = self.lock().remove(id);
                     if let Some(request) = failed {
                         self.forget(&request);
                         // Whoever asked may have gone.
@@ -279,7 +291,7 @@ impl<M: ComputeBatch> Shared<M> {
                 *place = Some(made);
             }
             if request.made.iter().all(Option::is_some)
-                && let Some(request) = waiting.requests.remove(&taken.request)
+                && let Some(request) = waiting.remove(taken.request)
             {
                 let all = request.made.into_iter().flatten().collect();
                 let _ = request.answer.send(Ok(all));
@@ -288,37 +300,87 @@ impl<M: ComputeBatch> Shared<M> {
     }
 }
 
+fn account(share: &Share) -> Account {
+    (Arc::clone(&share.tenant), Arc::clone(&share.key))
+}
+
 impl<M: ComputeBatch> Waiting<M> {
-    /// Texts for a batch, one of each request in turn. A text that is longer than a batch is alone.
+    /// A request that ends.
+    fn remove(&mut self, id: u64) -> Option<Request<M>> {
+        let request = self.requests.remove(&id)?;
+        self.fair.leave(&request.share);
+        Some(request)
+    }
+
+    /// Texts for a batch, each of the account that has had least. A text that is longer than a batch is alone.
     fn take(&mut self) -> Vec<Taken<M>> {
         let (mut batch, mut tokens) = (Vec::new(), 0);
-        while let Some(id) = self.turns.front().copied() {
-            let Some(request) = self.requests.get_mut(&id) else {
-                self.turns.pop_front();
+        // Lowest first. Virtual times only grow, so that one that is stale is found at the head and put back.
+        let mut order: BinaryHeap<Reverse<(VirtualTime, Account)>> = BinaryHeap::new();
+        let accounts: Vec<Account> = self.turns.keys().cloned().collect();
+        for account in accounts {
+            order.extend(self.time_of(&account).map(|time| Reverse((time, account))));
+        }
+        while let Some(Reverse((time, account))) = order.pop() {
+            let Some(now) = self.time_of(&account) else {
                 continue;
             };
-            let Some(next) = request.texts.front().map(M::tokens) else {
-                self.turns.pop_front();
+            if now > time {
+                order.push(Reverse((now, account)));
+                continue;
+            }
+            let Some((id, next)) = self.next_of(&account) else {
                 continue;
             };
             tokens += next;
             if tokens > BATCH_TOKENS && !batch.is_empty() {
                 break;
             }
-            self.turns.pop_front();
-            let index = request.made.len() - request.texts.len();
-            if let Some(text) = request.texts.pop_front() {
-                batch.push(Taken {
-                    request: id,
-                    index,
-                    text,
-                });
-            }
-            if !request.texts.is_empty() {
-                self.turns.push_back(id);
-            }
+            batch.extend(self.take_one(&account, id));
+            order.extend(self.time_of(&account).map(|time| Reverse((time, account))));
         }
         batch
+    }
+
+    /// Virtual time of an account with texts that wait; `None` of others, which are forgotten.
+    fn time_of(&mut self, account: &Account) -> Option<VirtualTime> {
+        let Some((id, _)) = self.next_of(account) else {
+            self.turns.remove(account);
+            return None;
+        };
+        let request = self.requests.get(&id)?;
+        Some(self.fair.virtual_time(&request.share))
+    }
+
+    /// The request of an account whose turn is next, and the tokens of its next text.
+    fn next_of(&mut self, account: &Account) -> Option<(u64, usize)> {
+        let turns = self.turns.get_mut(account)?;
+        while let Some(id) = turns.front().copied() {
+            let request = self.requests.get(&id);
+            match request.and_then(|request| request.texts.front()) {
+                Some(text) => return Some((id, M::tokens(text))),
+                None => turns.pop_front(),
+            };
+        }
+        None
+    }
+
+    /// Take the next text of a request, whose account then has had it.
+    fn take_one(&mut self, account: &Account, id: u64) -> Option<Taken<M>> {
+        let turns = self.turns.get_mut(account)?;
+        let request = self.requests.get_mut(&id)?;
+        turns.pop_front();
+        let index = request.made.len() - request.texts.len();
+        let text = request.texts.pop_front()?;
+        if !request.texts.is_empty() {
+            turns.push_back(id);
+        }
+        self.fair.charge(&request.share, M::tokens(&text));
+        Some(Taken {
+            request: id,
+            index,
+            text,
+        })
     }
 }
 

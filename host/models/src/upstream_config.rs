@@ -42,6 +42,8 @@ pub struct UpstreamConfig {
     pub context_length: Option<usize>,
     /// Requests under way at once.
     pub max_requests: usize,
+    /// A tenant that has as many requests under way as there are free places takes no more.
+    pub reserve_places: bool,
     /// Further attempts of one request.
     pub max_retries: u32,
     /// Bounds of time.
@@ -71,6 +73,7 @@ impl UpstreamConfig {
             dispatch: Dispatch::default(),
             context_length: None,
             max_requests: 256,
+            reserve_places: false,
             max_retries: u32::try_from(others).unwrap_or(u32::MAX),
             timeouts: UpstreamTimeouts::default(),
             health: Some(HealthCheck::default()),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mortise_engine::Share;
 use mortise_models::conversation::template_json;
 use mortise_models::{
     ConversationRequest, ConversationRuntime, OutputFormat, RequestedSampling, ToolUse,
@@ -169,6 +170,7 @@ pub(crate) fn runtime_request(
     model: &ConversationModel,
     request: &Request,
     request_id: &RequestId,
+    share: &Share,
     index: u32,
     limit: TokenLimit,
 ) -> Result<ConversationRequest, ServiceError> {
@@ -177,6 +179,7 @@ pub(crate) fn runtime_request(
     let constraint = fields.constraint.as_ref();
     Ok(ConversationRequest {
         request_id: request_id.to_string(),
+        share: share.clone(),
         conversation: chat.conversation.clone(),
         arguments: chat.arguments.clone(),
         continue_final_message: chat.end == PromptEnd::OpenMessage,

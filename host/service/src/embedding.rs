@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use mortise_engine::Share;
 use mortise_models::{
     EmbedError, EmbeddingBackend, EmbeddingInput, EmbeddingPrompts, FinishReason, Model, PromptUse,
     TextEmbedder, TextKey, Usage,
@@ -168,9 +169,10 @@ impl Service {
         let texts = encoded.await??;
         let tokens = texts.iter().map(Vec::len).sum();
         self.pay(admission, model, tokens).await?;
+        let share = self.share(&admission.allowance().principal, None);
         let made = match texts.len() <= MAX_KEPT_INPUTS {
-            true => remembered(embedder, &tenant, texts).await,
-            false => embedder.embed(texts).await,
+            true => remembered(embedder, &share, texts).await,
+            false => embedder.embed(texts, &share).await,
         };
         made.map_err(|error| self.not_made(model, error))
     }
@@ -199,6 +201,10 @@ impl Service {
             EmbedError::QueueFull { limit } => ServiceError::QueueFull {
                 limit,
                 unit: "requests",
+                retry_after: self.throughputs.retry_after(&model.name, &model.load()),
+            },
+            EmbedError::TenantQueueFull { waiting } => ServiceError::TenantQueueFull {
+                waiting,
                 retry_after: self.throughputs.retry_after(&model.name, &model.load()),
             },
             EmbedError::Stopped => ServiceError::Stopping,
@@ -254,18 +260,20 @@ impl Service {
 /// Vectors of a few texts: those that the tenant has asked for before, and others that are computed.
 async fn remembered(
     embedder: &TextEmbedder,
-    tenant: &Arc<str>,
+    share: &Share,
     texts: Vec<Vec<u32>>,
 ) -> Result<Vec<Vec<f32>>, EmbedError> {
     let cache = &embedder.cache;
     let texts = texts.into_iter();
-    let keys: Vec<TextKey> = texts.map(|tokens| embedder.key(tenant, tokens)).collect();
+    let keys: Vec<TextKey> = texts
+        .map(|tokens| embedder.key(&share.tenant, tokens))
+        .collect();
     let known: Vec<Option<Arc<[f32]>>> = keys.iter().map(|key| cache.get(key)).collect();
     let unknown = keys.iter().zip(&known).filter(|(_, known)| known.is_none());
     let unknown: Vec<Vec<u32>> = unknown.map(|(key, _)| key.tokens.clone()).collect();
     let made = match unknown.is_empty() {
         true => Vec::new(),
-        false => embedder.embed(unknown).await?,
+        false => embedder.embed(unknown, share).await?,
     };
     let mut made = made.into_iter();
     let vectors = keys.into_iter().zip(known).map(|(key, known)| match known {

@@ -1,5 +1,6 @@
 //! Embeddings of a model that answers elsewhere: its server encodes the texts and counts their tokens.
 
+use mortise_engine::Share;
 use mortise_models::{EmbeddingInput, Model, PromptUse, RemoteEmbedder, RemoteEmbeddingRequest};
 
 use crate::admission::Admission;
@@ -22,7 +23,8 @@ impl Service {
         let required = remote.runtime.embedding_requires_allow_remote();
         check_consent(&model.name, required, wanted.allow_remote)?;
         check_inputs(&wanted)?;
-        let requests = requests(remote, admission.request_id(), wanted)?;
+        let share = self.share(&admission.allowance().principal, None);
+        let requests = requests(remote, (admission.request_id(), &share), wanted)?;
         let lengths = requests.iter().map(|request| length(&request.inputs));
         let estimated = tokens_of_bytes(lengths.sum());
         self.reserve(admission, model, estimated, true).await?;
@@ -46,12 +48,13 @@ impl Service {
 /// Requests to the server: one, or, where it has the instructions itself, one for each use of the texts.
 fn requests(
     remote: &RemoteEmbedder,
-    request_id: &str,
+    (request_id, share): (&str, &Share),
     wanted: WantedVectors,
 ) -> Result<Vec<RemoteEmbeddingRequest>, ServiceError> {
     let truncate = wanted.truncate;
     let request = |inputs, prompt| RemoteEmbeddingRequest {
         request_id: request_id.to_owned(),
+        share: share.clone(),
         inputs,
         truncate,
         prompt,

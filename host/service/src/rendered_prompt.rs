@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mortise_engine::Share;
 use mortise_models::{OutputFormat, RenderedGenerator, RenderedRequest};
 use mortise_plugin::GrammarSource;
 
@@ -99,6 +100,7 @@ pub(crate) fn runtime_request(
     request: &Request,
     prepared: &Prepared,
     request_id: &RequestId,
+    share: &Share,
     index: u32,
     max_tokens: u32,
 ) -> RenderedRequest {
@@ -106,6 +108,7 @@ pub(crate) fn runtime_request(
     let stops = fields.stop.iter().chain(&prepared.template_stops);
     RenderedRequest {
         request_id: request_id.to_string(),
+        share: share.clone(),
         prompt: prepared.ids.clone(),
         keep_special: prepared.keep_special,
         format: prepared

@@ -78,7 +78,8 @@ impl Service {
             (Some(reranker), _) => {
                 let raw = request.raw.is_some();
                 let pairs = self.pairs(&mut admission, model, reranker, request).await?;
-                let made = reranker.runtime.score(pairs).await;
+                let share = self.share(&admission.allowance().principal, None);
+                let made = reranker.runtime.score(pairs, &share).await;
                 let logits = made.map_err(|error| self.not_made(model, error))?;
                 match raw {
                     true => logits,

@@ -302,13 +302,13 @@ impl Service {
     }
 
     /// Share of the engine that a request counts against.
-    fn share(&self, principal: &Principal, fields: &RequestFields) -> Share {
+    pub(crate) fn share(&self, principal: &Principal, key: Option<&str>) -> Share {
         let weights = &self.config.tenant_weights;
         let weight = principal.tenant.as_ref().and_then(|name| weights.get(name));
         Share {
             tenant: account(principal),
             weight: weight.copied().unwrap_or(1),
-            key: Arc::from(fields.fairness_key.as_deref().unwrap_or_default().trim()),
+            key: Arc::from(key.unwrap_or_default().trim()),
         }
     }
 
@@ -448,7 +448,7 @@ impl Service {
         request: &Request,
     ) -> Arc<Submitter> {
         let principal = admission.allowance().principal.clone();
-        let share = self.share(&principal, request.fields());
+        let share = self.share(&principal, request.fields().fairness_key.as_deref());
         Arc::new(Submitter {
             salt: (!self.config.share_prefixes).then(|| Arc::clone(&share.tenant)),
             share,

@@ -310,7 +310,9 @@ impl Submitter {
             max_tokens,
             given: self.limited || request.fields().max_tokens.is_some(),
         };
-        let submitted = conversation_prompt::runtime_request(model, request, id, index, limit)?;
+        let share = &self.share;
+        let submitted =
+            conversation_prompt::runtime_request(model, request, id, share, index, limit)?;
         let stream = model.runtime.submit(submitted);
         let stream = stream.map_err(|error| self.rejected(error, request, max_tokens))?;
         Ok(ConversationChoice::new(ConversationParts {
@@ -336,7 +338,9 @@ impl Submitter {
     ) -> Result<ConversationChoice, ServiceError> {
         let parser = self.parser(prepared.parser.as_ref()).await?;
         let (id, index) = (&self.request_id, slot.index);
-        let submitted = rendered_prompt::runtime_request(request, prepared, id, index, max_tokens);
+        let share = &self.share;
+        let submitted =
+            rendered_prompt::runtime_request(request, prepared, id, share, index, max_tokens);
         let stream = model.generator.runtime.submit_rendered(submitted);
         let stream = stream.map_err(|error| self.rejected(error, request, max_tokens))?;
         Ok(ConversationChoice::new(ConversationParts {

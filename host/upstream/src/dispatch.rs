@@ -1,11 +1,10 @@
 //! Dispatch of requests to the upstreams of a model: which is asked, how often, and what is counted.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, Queue};
 use mortise_models::{RuntimeEnd, RuntimeError, UpstreamConfig, Usage};
 use tokio::time::{sleep, timeout};
 
@@ -27,6 +26,8 @@ pub(crate) struct Dispatcher {
     pub(crate) client: UpstreamClient,
     pub(crate) members: UpstreamMembers,
     pub(crate) counters: Counters,
+    /// Requests under way.
+    pub(crate) places: Queue,
     /// End of the process that answers, if this server has started it.
     pub(crate) end: Option<RuntimeEnd>,
 }
@@ -34,41 +35,11 @@ pub(crate) struct Dispatcher {
 /// Numbers since the start. They are independent of one another: no order is needed.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) running: AtomicUsize,
     pub(crate) finished: AtomicU64,
     pub(crate) pieces: AtomicU64,
     pub(crate) prompt_tokens: AtomicU64,
     pub(crate) cached_tokens: AtomicU64,
     pub(crate) completion_tokens: AtomicU64,
-}
-
-/// One of the requests that may be under way; freed when dropped.
-pub(crate) struct Slot(Arc<Dispatcher>);
-
-impl Slot {
-    /// Take one of the slots of a model.
-    ///
-    /// # Errors
-    /// When all are taken; the error is their number.
-    pub(crate) fn take(dispatcher: &Arc<Dispatcher>) -> Result<Self, usize> {
-        let slot = Self(Arc::clone(dispatcher));
-        let limit = dispatcher.config.max_requests;
-        // Dropping the slot undoes this if there was no room.
-        match dispatcher.counters.running.fetch_add(1, Relaxed) < limit {
-            true => Ok(slot),
-            false => Err(limit),
-        }
-    }
-
-    pub(crate) fn dispatcher(&self) -> &Arc<Dispatcher> {
-        &self.0
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.0.counters.running.fetch_sub(1, Relaxed);
-    }
 }
 
 impl Dispatcher {
@@ -87,6 +58,7 @@ impl Dispatcher {
             circuit_opened,
             on_standby,
             standby_requests,
+            running: self.places.waiting().0,
             ..self.counters.load()
         }
     }
@@ -205,7 +177,6 @@ impl Counters {
         let prompt = self.prompt_tokens.load(Relaxed);
         let cached = self.cached_tokens.load(Relaxed);
         EngineLoad {
-            running: self.running.load(Relaxed),
             finished: self.finished.load(Relaxed),
             steps: self.pieces.load(Relaxed),
             prefill_tokens: prompt.saturating_sub(cached),

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use mortise_engine::EngineLoad;
 use mortise_models::{
-    EmbedError, EmbeddingInput, RemoteEmbeddingFuture, RemoteEmbeddingRequest,
-    RemoteEmbeddingRuntime, RemoteEmbeddings, RuntimeError, UpstreamApi, Usage,
+    EmbeddingInput, RemoteEmbeddingFuture, RemoteEmbeddingRequest, RemoteEmbeddingRuntime,
+    RemoteEmbeddings, RuntimeError, UpstreamApi, Usage,
 };
 use mortise_trace::Span;
 
 use crate::affinity::beginning_of_input;
 use crate::attempt::{UpstreamRequest, upstream};
-use crate::dispatch::{Dispatcher, Slot};
+use crate::dispatch::Dispatcher;
 use crate::embedding_answer::EmbeddingAnswer;
 use crate::embedding_body::{embedding_body, parts};
 use crate::runtime::UpstreamRuntime;
@@ -21,8 +21,7 @@ impl RemoteEmbeddingRuntime for UpstreamRuntime {
     fn embed(&self, request: RemoteEmbeddingRequest) -> RemoteEmbeddingFuture<'_> {
         let dispatcher = &self.dispatcher;
         Box::pin(async move {
-            let slot = Slot::take(dispatcher);
-            let _slot = slot.map_err(|limit| EmbedError::QueueFull { limit })?;
+            let _place = dispatcher.places.enter(&request.share.tenant, 0)?;
             match dispatcher.vectors(&request).await {
                 Ok(made) => Ok(made),
                 Err(error) => Err(dispatcher.told(error).await.into()),

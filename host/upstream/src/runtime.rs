@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use mortise_engine::{EngineLoad, SubmitError};
+use mortise_engine::{EngineLoad, Queue, QueueBounds, QueuePlace, Share, SubmitError};
 use mortise_models::{
     ConversationRequest, ConversationRuntime, OutputEvent, OutputStream, RenderedRequest,
     RuntimeEnd, UpstreamConfig,
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::affinity::{beginning, beginning_of_prompt};
 use crate::attempt::UpstreamRequest;
 use crate::client::{ClientError, UpstreamClient};
-use crate::dispatch::{Counters, Dispatcher, Slot};
+use crate::dispatch::{Counters, Dispatcher};
 use crate::exchange::{EVENT_STREAM, Relayed, StreamRequest};
 use crate::health::watch;
 use crate::members::UpstreamMembers;
@@ -109,9 +109,13 @@ impl UpstreamRuntime {
         Ok(Self {
             dispatcher: Arc::new(Dispatcher {
                 name: name.to_owned(),
-                config,
                 client,
                 members,
+                places: Queue::new(QueueBounds::places(
+                    config.max_requests,
+                    config.reserve_places,
+                )),
+                config,
                 counters: Counters::default(),
                 end,
             }),
@@ -140,26 +144,28 @@ impl Drop for UpstreamRuntime {
 impl ConversationRuntime for UpstreamRuntime {
     fn submit(&self, request: ConversationRequest) -> Result<OutputStream, SubmitError> {
         let body = request_body(&request, &self.dispatcher.config).map_err(invalid)?;
-        self.ask(Asked {
+        let asked = Asked {
             beginning: self.dispatcher.beginning(|| beginning(&request)),
-            request_id: request.request_id,
+            request_id: request.request_id.clone(),
             path: "chat/completions",
             body: body.into(),
             span: Span::current(),
-        })
+        };
+        self.ask(&request.share, asked)
     }
 
     fn submit_rendered(&self, request: RenderedRequest) -> Result<OutputStream, SubmitError> {
         let body = completion_body(&request, &self.dispatcher.config).map_err(invalid)?;
-        self.ask(Asked {
+        let asked = Asked {
             beginning: self
                 .dispatcher
                 .beginning(|| beginning_of_prompt(&request.prompt)),
-            request_id: request.request_id,
+            request_id: request.request_id.clone(),
             path: "completions",
             body: body.into(),
             span: Span::current(),
-        })
+        };
+        self.ask(&request.share, asked)
     }
 
     fn requires_allow_remote(&self) -> bool {
@@ -180,19 +186,23 @@ fn invalid(refused: UnsupportedSetting) -> SubmitError {
 }
 
 impl UpstreamRuntime {
-    fn ask(&self, asked: Asked) -> Result<OutputStream, SubmitError> {
-        let slot = Slot::take(&self.dispatcher);
-        let slot = slot.map_err(|limit| SubmitError::QueueFull { limit })?;
-        let runtime = self.runtime.clone();
+    fn ask(&self, share: &Share, asked: Asked) -> Result<OutputStream, SubmitError> {
+        let place = self.dispatcher.places.enter(&share.tenant, 0)?;
+        let (dispatcher, runtime) = (Arc::clone(&self.dispatcher), self.runtime.clone());
         Ok(OutputStream::worked(|sender| {
-            answer(slot, asked, sender, runtime)
+            answer(dispatcher, place, asked, sender, runtime)
         }))
     }
 }
 
 /// Ask upstreams until one answers, and send its answer.
-async fn answer(slot: Slot, asked: Asked, sender: Sender<OutputEvent>, runtime: Handle) {
-    let dispatcher = Arc::clone(slot.dispatcher());
+async fn answer(
+    dispatcher: Arc<Dispatcher>,
+    place: QueuePlace,
+    asked: Asked,
+    sender: Sender<OutputEvent>,
+    runtime: Handle,
+) {
     let request = StreamRequest {
         request: UpstreamRequest {
             client: &dispatcher.client,
@@ -222,8 +232,8 @@ async fn answer(slot: Slot, asked: Asked, sender: Sender<OutputEvent>, runtime: 
         }
         Err(error) => (OutputEvent::Failed(error), None),
     };
-    // The slot is free before the end is sent, so that a caller who has read it finds one.
-    drop(slot);
+    // The place is free before the end is sent, so that a caller who has read it finds one.
+    drop(place);
     let last = match last {
         OutputEvent::Failed(error) => OutputEvent::Failed(dispatcher.told(error).await),
         other => other,

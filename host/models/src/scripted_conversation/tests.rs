@@ -15,6 +15,7 @@ fn request(user: &str) -> ConversationRequest {
     let messages = vec![Message::text(Role::User, user)];
     ConversationRequest {
         request_id: "req-1".to_owned(),
+        share: mortise_engine::Share::default(),
         conversation: Conversation::new(messages).expect("a conversation"),
         arguments: TemplateArguments::default(),
         continue_final_message: false,

@@ -41,6 +41,10 @@ struct Test {
 }
 
 fn test(max_queue: usize) -> Test {
+    test_within(QueueBounds::places(max_queue, false))
+}
+
+fn test_within(places: QueueBounds) -> Test {
     let (begun, begins) = channel();
     let (leave, leaves) = channel();
     let model = Doubles {
@@ -48,7 +52,7 @@ fn test(max_queue: usize) -> Test {
         leave: Mutex::new(leaves),
     };
     Test {
-        queue: Arc::new(TextQueue::new(model, max_queue)),
+        queue: Arc::new(TextQueue::new(model, places)),
         begins,
         leave,
     }
@@ -58,8 +62,13 @@ type Running = tokio::task::JoinHandle<Result<Vec<usize>, EmbedError>>;
 
 impl Test {
     fn ask(&self, texts: &[usize]) -> Running {
+        self.ask_as(&Share::default(), texts)
+    }
+
+    fn ask_as(&self, share: &Share, texts: &[usize]) -> Running {
         let (queue, texts) = (Arc::clone(&self.queue), texts.to_vec());
-        tokio::spawn(async move { queue.run(texts).await })
+        let share = share.clone();
+        tokio::spawn(async move { queue.run(texts, &share).await })
     }
 
     /// The batch that begins next.
@@ -100,7 +109,10 @@ async fn a_batch_has_texts_of_all_requests_in_turn() {
     let load = test.queue.load();
     assert_eq!((load.waiting_tokens, load.finished), (0, 3));
     assert_eq!((load.steps, load.prefill_tokens), (3, 6015));
-    assert_eq!(test.queue.run(Vec::new()).await, Ok(Vec::new()));
+    assert_eq!(
+        test.queue.run(Vec::new(), &Share::default()).await,
+        Ok(Vec::new())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,4 +166,82 @@ async fn who_goes_takes_its_texts_along() {
     test.go();
     assert_eq!(next.await.expect("no panic"), Ok(vec![6]));
     assert_eq!(test.queue.load().finished, 3);
+}
+
+fn share(tenant: &str, weight: u32) -> Share {
+    Share {
+        tenant: Arc::from(tenant),
+        weight,
+        key: Arc::from(""),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_waits_for_no_more_than_the_batch_of_another() {
+    let test = test(1000);
+    let (flood, late) = (share("flood", 1), share("late", 1));
+    let mut asked = vec![test.ask_as(&flood, &[4000; 6])];
+    assert_eq!(test.batch(), [4000]);
+    for _ in 1..40 {
+        asked.push(test.ask_as(&flood, &[4000; 6]));
+    }
+    test.waits(40 * 6 * 4000).await;
+    let small = test.ask_as(&late, &[1, 2]);
+    test.waits(40 * 6 * 4000 + 3).await;
+    test.go();
+    // Beginning where the flood is, both have a turn; what one had in the last batch does not come back to it.
+    assert_eq!(test.batch()[..2], [1, 2]);
+    test.go();
+    assert_eq!(small.await.expect("no panic"), Ok(vec![2, 4]));
+    drop(test.begins);
+    asked.iter().for_each(Running::abort);
+    drop(test.leave);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_have_tokens_by_weight() {
+    let test = test(1000);
+    let first = test.ask(&[1]);
+    assert_eq!(test.batch(), [1]);
+    let (heavy, light) = (share("heavy", 3), share("light", 1));
+    let asked = [
+        test.ask_as(&heavy, &[64; 100]),
+        test.ask_as(&light, &[128; 50]),
+    ];
+    test.waits(1 + 12_800).await;
+    test.go();
+    let batch = test.batch();
+    let of = |tokens: usize| batch.iter().filter(|text| **text == tokens).count() * tokens;
+    let (heavy, light) = (of(64), of(128));
+    assert!(heavy + light > BATCH_TOKENS - 128, "{heavy} and {light}");
+    assert!(heavy.abs_diff(3 * light) <= 3 * 128, "{heavy} and {light}");
+    for _ in 0..4 {
+        test.go();
+    }
+    for asked in asked {
+        assert!(asked.await.expect("no panic").is_ok());
+    }
+    assert_eq!(first.await.expect("no panic"), Ok(vec![2]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_leaves_places_to_others() {
+    let test = test_within(QueueBounds::places(8, true));
+    let (flood, late) = (share("flood", 1), share("late", 1));
+    let first = test.ask_as(&flood, &[1]);
+    assert_eq!(test.batch(), [1]);
+    let asked = [2, 3, 4].map(|tokens| test.ask_as(&flood, &[tokens]));
+    test.waits(10).await;
+    let refused = test.ask_as(&flood, &[5]).await.expect("no panic");
+    assert_eq!(refused, Err(EmbedError::TenantQueueFull { waiting: 4 }));
+    let other = test.ask_as(&late, &[6]);
+    test.waits(16).await;
+    test.go();
+    test.go();
+    assert_eq!(other.await.expect("no panic"), Ok(vec![12]));
+    assert_eq!(first.await.expect("no panic"), Ok(vec![2]));
+    for asked in asked {
+        assert!(asked.await.expect("no panic").is_ok());
+    }
+    assert_eq!(test.queue.load().waiting, 0);
 }

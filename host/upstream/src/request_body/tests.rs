@@ -23,6 +23,7 @@ fn config(api: UpstreamApi) -> UpstreamConfig {
 fn request(messages: Vec<Message>) -> ConversationRequest {
     ConversationRequest {
         request_id: "r".to_owned(),
+        share: mortise_engine::Share::default(),
         conversation: Conversation::new(messages).expect("a conversation"),
         arguments: TemplateArguments::default(),
         continue_final_message: false,

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mortise_engine::EngineLoad;
+use mortise_engine::{EngineLoad, Share};
 use mortise_models::{
     Adapter, AdapterBase, Adapters, EmbedError, EmbeddingBackend, EmbeddingFuture,
     EmbeddingRuntime, TextEmbedder,
@@ -29,7 +29,12 @@ impl EmbeddingRuntime for Busy {
         Err("it has no weights")
     }
 
-    fn embed(&self, _: Vec<Vec<u32>>, _: Option<Arc<Adapter>>) -> EmbeddingFuture<'_> {
+    fn embed<'a>(
+        &'a self,
+        _: Vec<Vec<u32>>,
+        _: Option<Arc<Adapter>>,
+        _: &'a Share,
+    ) -> EmbeddingFuture<'a> {
         let error = self.error.clone();
         Box::pin(async move { Err(error) })
     }
@@ -124,7 +129,12 @@ impl EmbeddingRuntime for Counting {
         Err("it has no weights")
     }
 
-    fn embed(&self, texts: Vec<Vec<u32>>, _: Option<Arc<Adapter>>) -> EmbeddingFuture<'_> {
+    fn embed<'a>(
+        &'a self,
+        texts: Vec<Vec<u32>>,
+        _: Option<Arc<Adapter>>,
+        _: &'a Share,
+    ) -> EmbeddingFuture<'a> {
         let counted = std::sync::atomic::Ordering::Relaxed;
         self.0.fetch_add(texts.len(), counted);
         let sum = |tokens: Vec<u32>| vec![tokens.iter().map(|token| *token as f32).sum()];
