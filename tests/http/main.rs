@@ -71,6 +71,7 @@ mod silence;
 mod sockets;
 mod strangers;
 mod structured;
+mod tenants;
 mod threats;
 mod tls;
 mod token_estimates;

@@ -37,6 +37,7 @@ mod limits;
 mod live;
 pub mod login;
 mod openai_error;
+mod owner_turns;
 mod paging;
 mod problem;
 mod receive;

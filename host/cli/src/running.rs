@@ -62,6 +62,8 @@ pub(crate) struct Offered {
     unversioned: bool,
     /// Lines of batches that are answered at once.
     batch_lines: usize,
+    /// An owner of batches leaves places to others, as in the queues of models.
+    shared_by_tenants: bool,
     /// The page of the playground is at `/`.
     playground: bool,
     /// A WebSocket sends back what it gets.
@@ -74,6 +76,7 @@ impl Offered {
             admin_metrics: config.metrics.on_admin,
             unversioned: config.unversioned,
             batch_lines: config.limits.batch_lines,
+            shared_by_tenants: config.engine.engine.reserve_queue,
             playground: config.http.playground,
             websocket_echo: config.http.websocket_echo,
         }
@@ -214,7 +217,13 @@ impl Running {
         let responses = responses::api(Arc::clone(&self.state));
         // Lines of batches go to the same routes as requests from outside.
         let lines = openai.router.clone().merge(responses.router.clone());
-        let batches = Batches::new(Arc::clone(&self.state), lines, self.offered.batch_lines);
+        let Offered {
+            batch_lines,
+            shared_by_tenants,
+            ..
+        } = self.offered;
+        let state = Arc::clone(&self.state);
+        let batches = Batches::new(state, lines, batch_lines, shared_by_tenants);
         tokio::spawn(batches::resume(Arc::clone(&batches)));
         let collections = Arc::clone(&self.collections);
         tokio::spawn(resume_collections(Arc::clone(&collections)));

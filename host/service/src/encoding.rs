@@ -6,21 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::available_parallelism;
 
+use mortise_plugin::{FairTurns, TurnBounds};
 use mortise_tokenizer::EncodeLimits;
 
 use crate::error::ServiceError;
-use crate::turns::EncodingTurns;
 
 /// Texts up to this are encoded where they come.
 const INLINE_BYTES: usize = 4096;
+/// Jobs that have begun and not ended, at most: each has a thread, even while it waits between slices.
+const STARTED_MAX: usize = 64;
 
 /// The turns of longer texts, over all models: a quarter of the processors, so that the engines keep
 /// most.
-fn turns() -> &'static Arc<EncodingTurns> {
-    static TURNS: OnceLock<Arc<EncodingTurns>> = OnceLock::new();
+fn turns() -> &'static Arc<FairTurns> {
+    static TURNS: OnceLock<Arc<FairTurns>> = OnceLock::new();
     TURNS.get_or_init(|| {
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
-        EncodingTurns::new(processors / 4)
+        FairTurns::new(TurnBounds {
+            turns: processors / 4,
+            started: STARTED_MAX,
+            kept: false,
+        })
     })
 }
 

@@ -72,7 +72,6 @@ mod throughput;
 mod token_spans;
 mod told_length;
 mod tool_loop;
-mod turns;
 mod uncompiled;
 mod under_way;
 mod wanted;
@@ -109,9 +108,9 @@ pub use mortise_models::{
     Usage,
 };
 pub use mortise_plugin::{
-    Assembly, ChunkSizes, Denial, DocumentReader, Fault, GrammarSource, Joint, Kind, Passage,
-    PassageBudget, PluginError, Principal, ReadError, RetrieverContext, ServerTool, SourceText,
-    ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
+    Assembly, ChunkSizes, Denial, DocumentReader, FairTurn, FairTurns, Fault, GrammarSource, Joint,
+    Kind, Passage, PassageBudget, PluginError, Principal, ReadError, RetrieverContext, ServerTool,
+    SourceText, ToolAnswer, ToolCaller, ToolChoice, ToolGrant, TurnBounds,
 };
 pub use named_templates::TemplateChoice;
 pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};

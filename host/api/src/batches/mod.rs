@@ -21,6 +21,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use mortise_http::contract::Routes;
 use mortise_http::{Api, Conventions, Dialect};
+use mortise_service::{FairTurns, TurnBounds};
 use mortise_store::{Key, RecordKind, StoreError};
 use tokio::sync::Semaphore;
 
@@ -30,6 +31,7 @@ use crate::cancellations;
 use crate::idempotency;
 use crate::limits::MAX_BATCH_CHECKS;
 use crate::openai_error::error_body;
+use crate::owner_turns::OwnerTurns;
 use crate::state::ApiState;
 
 const BATCHES: &str = "/v1/batches";
@@ -41,25 +43,31 @@ pub struct Batches {
     api: Arc<ApiState>,
     /// Routes that lines are sent to.
     routes: Router,
-    /// Lines that may be answered at once.
-    slots: Arc<Semaphore>,
+    /// Lines that may be answered at once, by owner.
+    slots: Arc<FairTurns>,
     /// The number of all slots.
     at_once: usize,
-    /// Batches that may be checked at once.
-    checks: Semaphore,
+    /// Batches that are checked, of an owner and of all.
+    checks: OwnerTurns,
+    checks_of_all: Semaphore,
     live: LiveBatches,
 }
 
 impl Batches {
     /// Batches whose lines are sent to `routes`, which get a [`mortise_http::Context`] with each, `at_once` of them at
-    /// once.
-    pub fn new(api: Arc<ApiState>, routes: Router, at_once: usize) -> Arc<Self> {
+    /// once; `kept` says whether an owner leaves some of these to others.
+    pub fn new(api: Arc<ApiState>, routes: Router, at_once: usize, kept: bool) -> Arc<Self> {
+        let slots = FairTurns::new(TurnBounds {
+            kept,
+            ..TurnBounds::places(at_once)
+        });
         Arc::new(Self {
             api,
             routes,
-            slots: Arc::new(Semaphore::new(at_once)),
+            slots,
             at_once,
-            checks: Semaphore::new(MAX_BATCH_CHECKS),
+            checks: OwnerTurns::of_shares(1),
+            checks_of_all: Semaphore::new(MAX_BATCH_CHECKS),
             live: LiveBatches::default(),
         })
     }

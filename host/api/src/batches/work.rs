@@ -6,18 +6,18 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
+use mortise_service::FairTurn;
 use mortise_store::{Change, Item};
 use serde::Deserialize;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use super::ask::{LineOutcome, LineSender, expired};
-use super::check::Wrong;
+use super::check::{RefusedLine, Wrong};
 use super::done::{Done, id_of};
 use super::endpoint::route;
 use super::job::{BatchEnd, Halted, Job, halted};
 use super::lines::Lines;
-use super::validate::request;
+use super::validate::{PAUSE, request};
 use crate::contents::key_of;
 
 /// Lines that are written together when a batch expires.
@@ -30,6 +30,14 @@ struct Sent {
     came: LineOutcome,
 }
 
+/// A slot that is waited for; never, if none is.
+async fn taken(slot: &mut Option<BoxFuture<'static, Option<FairTurn>>>) -> Option<FairTurn> {
+    match slot {
+        Some(slot) => slot.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The lines of a batch.
 pub(super) struct Work {
     asker: Arc<LineSender>,
@@ -38,6 +46,8 @@ pub(super) struct Work {
     /// Lines to be sent again: the place of each, and the byte at which it begins.
     again: VecDeque<(u64, u64)>,
     sent: FuturesUnordered<BoxFuture<'static, Sent>>,
+    /// Wait for a slot, in the owner's turn.
+    slot: Option<BoxFuture<'static, Option<FairTurn>>>,
     /// Time before which no line is sent, after a line was put off.
     pause: Instant,
     /// All lines have been read.
@@ -61,6 +71,7 @@ impl Work {
             done,
             again: VecDeque::new(),
             sent: FuturesUnordered::new(),
+            slot: None,
             pause: Instant::now(),
             read: false,
         })
@@ -74,19 +85,7 @@ impl Work {
             if !waiting && self.sent.is_empty() {
                 return self.complete(job);
             }
-            let slots = Arc::clone(&job.batches.slots);
-            if self.sent.is_empty()
-                && (slots.available_permits() == 0 || self.pause > Instant::now())
-            {
-                // Who waits for others holds nothing.
-                self.lines.forget();
-            }
-            let pause = self.pause;
-            let slot = async move {
-                sleep_until(pause).await;
-                slots.acquire_owned().await
-            };
-            let more = waiting && self.sent.len() < job.batches.at_once;
+            self.seek_slot(job, waiting && self.sent.len() < job.batches.at_once);
             let failed = tokio::select! {
                 biased;
                 end = &mut interrupted => return end,
@@ -97,14 +96,34 @@ impl Work {
                     }
                     self.store(job, came).await?
                 }
-                slot = slot, if more => {
-                    self.send(job, slot.map_err(|_| Halted)?).await?;
+                slot = taken(&mut self.slot) => {
+                    self.slot = None;
+                    self.send(job, slot.ok_or(Halted)?).await?;
                     None
                 }
             };
             if let Some(end) = failed {
                 return Ok(end);
             }
+        }
+    }
+
+    /// Wait for a slot from now on, or not any more.
+    fn seek_slot(&mut self, job: &Job, wanted: bool) {
+        let (slots, owner) = (&job.batches.slots, &job.batch.key.owner);
+        if self.sent.is_empty() && (self.pause > Instant::now() || !slots.is_free(owner)) {
+            // Who waits for others holds nothing.
+            self.lines.forget();
+        }
+        if !wanted {
+            self.slot = None;
+        } else if self.slot.is_none() {
+            let (slots, owner) = (Arc::clone(slots), Arc::clone(owner));
+            let pause = self.pause;
+            self.slot = Some(Box::pin(async move {
+                sleep_until(pause).await;
+                slots.take(&owner).await
+            }));
         }
     }
 
@@ -117,19 +136,28 @@ impl Work {
         Ok(BatchEnd::Failed(vec![wrong.entry(None)]))
     }
 
-    /// Send the next line, if there is one.
-    async fn send(&mut self, job: &Job, slot: OwnedSemaphorePermit) -> Result<(), Halted> {
+    /// Send the next line, if there is one, and nothing was put off since the slot was asked for.
+    async fn send(&mut self, job: &Job, mut slot: FairTurn) -> Result<(), Halted> {
+        if self.pause > Instant::now() {
+            return Ok(());
+        }
         let Some((place, at, text)) = self.next().await? else {
             return Ok(());
         };
-        let line = match request(job, &text).await {
+        let line = match request(job, &text) {
             Ok(line) => line,
+            Err(RefusedLine::Busy) => {
+                self.again.push_front((place, at));
+                self.pause = Instant::now() + PAUSE;
+                return Ok(());
+            }
             // It was right when it was checked, so the file is not what it was.
-            Err(_) => return Err(Halted),
+            Err(RefusedLine::Wrong(_)) => return Err(Halted),
         };
         let asker = Arc::clone(&self.asker);
         self.sent.push(Box::pin(async move {
             let came = asker.ask(line).await;
+            slot.count_time();
             drop(slot);
             Sent { place, at, came }
         }));

@@ -29,9 +29,9 @@ use tokio::sync::Semaphore;
 
 use self::sizes::Sizes;
 use self::stored::document_of;
-use self::turns::IngestTurns;
 use crate::held::HeldFiles;
 use crate::ids::now;
+use crate::owner_turns::OwnerTurns;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
@@ -55,7 +55,7 @@ pub struct Collections {
     under_way: HeldFiles,
     /// Shares of the documents that are ingested at once.
     slots: Semaphore,
-    turns: IngestTurns,
+    turns: OwnerTurns,
     sizes: Sizes,
 }
 
@@ -72,7 +72,7 @@ impl Collections {
             api,
             under_way: HeldFiles::default(),
             slots: Semaphore::new(limits::MAX_INGESTS * limits::SMALL_INGESTS as usize),
-            turns: IngestTurns::default(),
+            turns: OwnerTurns::of_shares(limits::SMALL_INGESTS),
             sizes: Sizes::default(),
         })
     }
