@@ -325,7 +325,7 @@ impl Config {
         overrides: Overrides,
     ) -> Result<Self, ConfigError> {
         let doubtful = doubtful(&raw.models, &overrides);
-        let (models, discovery) = models_of(&mut raw, base, &overrides)?;
+        let (mut models, discovery) = models_of(&mut raw, base, &overrides)?;
         let library = check_library(&mut raw, base, &overrides)?;
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
