@@ -330,7 +330,6 @@ impl Config {
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
         let host = host_of(server, &overrides)?;
-        let log = log_of(&raw.log, &overrides);
         positive("server.max_body_bytes", server.max_body_bytes)?;
         positive("server.max_connections", server.max_connections)?;
         let proxies = check_proxies(server, &raw.auth.trusted_proxies)?;
@@ -361,7 +360,7 @@ impl Config {
             http: check_http(server, &raw.limits)?,
             limits: check_limits(&raw.limits, overrides.max_context)?,
             engine,
-            log,
+            log: log_of(&raw.log, &overrides),
             unsupported: raw.openai.unsupported,
             unversioned: raw.openai.unversioned,
             names: raw.names.matching(raw.openai.any_model),

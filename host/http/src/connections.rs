@@ -409,8 +409,9 @@ impl HttpExchange {
         }
     }
 
-    /// Note that the answer is made, and is not for a caller that is known.
-    pub(crate) fn hand_to_nobody(&self) {
+    /// Note that the answer is made, and is not for a caller that is known. `timed`: the connection ends if it takes too
+    /// long, since nothing else watches it.
+    pub(crate) fn hand_to_nobody(&self, timed: bool) {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         let was = *stage;
         if matches!(was, ExchangeStage::Unclaimed(_)) {
@@ -419,7 +420,9 @@ impl HttpExchange {
         self.update(|entry| {
             entry.leave(was);
             entry.numbers += 1;
-            entry.unclaimed.insert(entry.numbers, Instant::now());
+            if timed {
+                entry.unclaimed.insert(entry.numbers, Instant::now());
+            }
             *stage = ExchangeStage::Unclaimed(entry.numbers);
         });
     }
@@ -542,8 +545,8 @@ mod tests {
         let (other_page, work) = (both.begin(), both.begin());
         work.complete();
         for page in [&page, &other_page] {
-            page.hand_to_nobody();
-            page.hand_to_nobody();
+            page.hand_to_nobody(true);
+            page.hand_to_nobody(true);
             page.complete();
         }
         let limit = Duration::from_millis(20);

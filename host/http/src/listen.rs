@@ -352,7 +352,9 @@ fn answer(
         let mut response = router.oneshot(request).await?;
         let stream = Handover::here();
         if response.extensions_mut().remove::<Unclaimed>().is_some() {
-            exchange.hand_to_nobody();
+            // A stream is reset by its own clock. Two clocks of one length would end the connection, with its other
+            // streams, whenever the second is looked at first.
+            exchange.hand_to_nobody(stream.is_none());
             if let Some(stream) = &stream {
                 stream.hand_to_nobody();
             }

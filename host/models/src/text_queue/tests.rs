@@ -189,8 +189,9 @@ async fn a_tenant_waits_for_no_more_than_the_batch_of_another() {
     let small = test.ask_as(&late, &[1, 2]);
     test.waits(40 * 6 * 4000 + 3).await;
     test.go();
-    // Beginning where the flood is, both have a turn; what one had in the last batch does not come back to it.
-    assert_eq!(test.batch()[..2], [1, 2]);
+    // Of the 240 texts of the flood, which wait longer, no more than what fits beside them goes along.
+    let batch = test.batch();
+    assert!(batch.contains(&1) && batch.contains(&2), "{batch:?}");
     test.go();
     assert_eq!(small.await.expect("no panic"), Ok(vec![2, 4]));
     drop(test.begins);
