@@ -66,15 +66,7 @@ pub(crate) async fn set(
     } else {
         StatusCode::OK
     };
-    let response = shown(&admin, &name, status)?;
-    let meanings = meanings(&admin, &name);
-    kept(
-        &admin,
-        keep,
-        PersistRequest::Alias(name, meanings),
-        response,
-    )
-    .await
+    changed(&admin, name, keep, status).await
 }
 
 /// Give an alias its earlier meaning back.
@@ -88,15 +80,19 @@ pub(crate) async fn roll_back(
     let rolled = admin.aliases.roll_back(&name, &is_model(&admin));
     rolled.map_err(problem)?;
     tracing::info!(alias = name, "alias was rolled back");
-    let response = shown(&admin, &name, StatusCode::OK)?;
-    let meanings = meanings(&admin, &name);
-    kept(
-        &admin,
-        keep,
-        PersistRequest::Alias(name, meanings),
-        response,
-    )
-    .await
+    changed(&admin, name, keep, StatusCode::OK).await
+}
+
+/// Show an alias after a change, and keep its meanings if that is wanted.
+async fn changed(
+    admin: &Admin,
+    name: String,
+    keep: bool,
+    status: StatusCode,
+) -> Result<Response, Problem> {
+    let response = shown(admin, &name, status)?;
+    let meanings = meanings(admin, &name);
+    kept(admin, keep, PersistRequest::Alias(name, meanings), response).await
 }
 
 /// Remove an alias.
