@@ -101,7 +101,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::ChildProcess(command) => child_process(&command).map(drop),
         Command::Serve(args) => {
-            memory::limit_arenas();
+            memory::tune();
             let overrides = Overrides {
                 host: args.host,
                 port: args.port,

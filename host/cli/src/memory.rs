@@ -3,17 +3,22 @@
 //! glibc's allocator keeps what was freed between blocks in use, in up to eight arenas a core: after a burst of
 //! large requests the process stays as large as the burst made it. Fewer arenas leave fewer pages with little on
 //! them, and trimming returns whole free pages of all arenas. `tests/siege` measures both.
+//!
+//! `malloc_trim` leaves the free end of every arena but the first, which only a `free` next to it gives back, once it is
+//! larger than `M_TRIM_THRESHOLD`. Left alone, glibc raises that threshold to twice the largest mapped block that was
+//! freed, up to 64 MiB: 20 to 30 MiB of an unloaded model then stayed. A fixed threshold gives all of it back
+//! (`tests/http/memory.rs`).
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(crate) use glibc::{limit_arenas, trim_regularly};
+pub(crate) use glibc::{trim_regularly, tune};
 
 /// Does nothing: allocators other than glibc's return memory by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn trim_regularly() {}
 
-/// Does nothing: the limit on arenas is for glibc's allocator.
+/// Does nothing: the settings are those of glibc's allocator.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) fn limit_arenas() {}
+pub(crate) fn tune() {}
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
@@ -46,13 +51,26 @@ mod glibc {
         unsafe { libc::malloc_trim(0) };
     }
 
-    /// Limit the heap to one arena a core. Must be called before threads are started: arenas that exist already stay.
+    /// Free end of an arena, in bytes, from which on a `free` gives it back.
+    const TRIM_THRESHOLD: c_int = 1 << 20;
+    /// Size of a block, in bytes, from which on it is a mapping of its own: the most that glibc takes, and what it
+    /// comes to by itself once such a block was freed. Smaller ones would be mapped, and zeroed, for each prefill.
+    const MMAP_THRESHOLD: c_int = 32 << 20;
+
+    /// Limit the heap to one arena a core, and fix the thresholds. Must be called before threads are started: arenas that
+    /// exist already stay.
     #[allow(unsafe_code, reason = "a call of the C library")]
-    pub(crate) fn limit_arenas() {
+    pub(crate) fn tune() {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arenas = c_int::try_from(cores).unwrap_or(c_int::MAX);
-        // SAFETY: `mallopt` takes two numbers and changes no block. It refuses values that it does not know.
-        unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
+        for (setting, value) in [
+            (libc::M_ARENA_MAX, arenas),
+            (libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD),
+            (libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD),
+        ] {
+            // SAFETY: `mallopt` takes two numbers and changes no block. It refuses values that it does not know.
+            unsafe { libc::mallopt(setting, value) };
+        }
     }
 
     #[cfg(test)]
