@@ -300,3 +300,41 @@ fn streams_without_a_key_hold_nothing() {
     assert_eq!(server.metric("mortise_request_body_bytes"), 0.0);
     server.assert_sound();
 }
+
+/// What their values would take is known before they are made, whatever the dialect.
+#[test]
+fn small_bodies_of_many_values_are_refused_before_they_are_parsed() {
+    let mut server = Server::scripted("default = \"x\"", TIGHT);
+    let many = |field: &str, item: &str, count: usize| {
+        let items = vec![item; count].join(",");
+        format!("{{\"model\":\"scripted\",\"{field}\":[{items}]}}")
+    };
+    let message = "{\"role\":\"user\",\"content\":\"a\"}";
+    for (path, body) in [
+        ("/v1/responses", many("tools", "{\"type\":\"x\"}", 1000)),
+        ("/v1/responses", many("input", message, 1000)),
+        ("/v1/responses/input_tokens", many("input", message, 1000)),
+        (TEXT, many("prompt", "7", 4000)),
+        ("/v1/rerank", many("documents", "\"a\"", 4000)),
+        (CHAT, many("messages", message, 1000)),
+        ("/api/chat", many("messages", message, 1000)),
+        ("/v1/messages", many("messages", message, 1000)),
+    ] {
+        assert!(body.len() < 40_000, "{path}");
+        let head = head(path, None, body.len());
+        let mut stream = connect(&server, None);
+        stream.write_all(head.as_bytes()).expect("write");
+        stream.write_all(body.as_bytes()).expect("write");
+        assert_eq!(status(&mut stream), 413, "{path}");
+    }
+    // Fewer are taken, one after another, and nothing stays reserved.
+    let few =
+        json!({"model": "scripted", "input": vec![json!({"role": "user", "content": "a"}); 20]});
+    for _ in 0..5 {
+        server.post("/v1/responses", &few).ok();
+    }
+    until("nothing is held", || {
+        server.metric("mortise_request_body_bytes") == 0.0
+    });
+    server.assert_sound();
+}

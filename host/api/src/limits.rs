@@ -16,6 +16,9 @@ pub(crate) const MAX_SEARCHED_STORES: usize = 8;
 /// Most items of one request, and of what goes before it.
 pub(crate) const MAX_ITEMS: usize = 4096;
 
+/// Most entries of a response's `tools`: functions, and tools of the server's.
+pub(crate) const MAX_TOOL_ENTRIES: usize = 256;
+
 /// Most responses that one continues, each by the `previous_response_id` of the next.
 pub(crate) const MAX_CHAIN: usize = 1000;
 

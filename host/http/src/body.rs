@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::body_budget::{NoRoom, Reservation};
-use crate::json::{parse_object, tree_bytes};
+use crate::json::parse_object;
+use crate::json_memory::structure_bytes;
 use crate::problem::{Problem, stopping};
 
 /// Once the server stops, a body has this long to become complete.
@@ -19,6 +20,10 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 
 /// Least step by which the memory of a body without a length grows.
 const GROWTH_BYTES: usize = 16 * 1024;
+
+/// Times that the values of a body are there at once while it is translated: as they were parsed, as the fields of
+/// their route, and as what is made of those.
+const COPIES: usize = 3;
 
 /// Seconds after which a client may ask again when memory for bodies has run out.
 const RETRY_AFTER: &str = "1";
@@ -112,8 +117,20 @@ pub fn reserve(reservation: &mut Reservation, bytes: usize, limit: usize) -> Res
     })
 }
 
+/// Reserve memory for what belongs to a request beside its body.
+///
+/// # Errors
+/// 503 when others have the memory, 413 when no request can have so much.
+pub fn reserve_more(reservation: &mut Reservation, bytes: usize) -> Result<(), Problem> {
+    let most = reservation.most();
+    reservation.add(bytes).map_err(|reason| match reason {
+        NoRoom::Now => no_body_memory(),
+        NoRoom::Ever => too_many_values(most),
+    })
+}
+
 /// The object that a body has, as [`read_json`] reads it. Memory for its values is reserved before they are made;
-/// a body whose values take more than a request can have is taken when it is alone.
+/// a body whose values take more than a request can have is refused.
 pub async fn read_object(
     headers: &HeaderMap,
     body: Body,
@@ -127,13 +144,19 @@ pub async fn read_object(
 /// The object that a text has, within memory for its values, as [`read_object`] reserves it.
 ///
 /// # Errors
-/// When it is no object, or others have the memory.
+/// When it is no object, its values take more memory than a request can have, or others have the memory.
 pub fn object_within(
     body: &[u8],
     reservation: &mut Reservation,
 ) -> Result<Map<String, Value>, Problem> {
-    let bytes = body.len().saturating_add(tree_bytes(body));
-    let bytes = bytes.min(reservation.most());
+    let most = reservation.most();
+    let values = structure_bytes(body).saturating_mul(COPIES);
+    let least = body.len().saturating_add(values);
+    if least > most {
+        return Err(too_many_values(most));
+    }
+    // Its text is there twice until it is parsed. A body of text alone is taken whatever it has, when it is alone.
+    let bytes = least.saturating_add(body.len()).min(most);
     reservation.raise_to(bytes).map_err(|_| no_body_memory())?;
     parse_object(body)
 }
@@ -170,6 +193,17 @@ pub(crate) fn too_large(limit: impl std::fmt::Display) -> Problem {
         StatusCode::PAYLOAD_TOO_LARGE,
         "body_too_large",
         format!("the body is larger than {limit} bytes"),
+    )
+}
+
+fn too_many_values(most: usize) -> Problem {
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "body_too_large",
+        format!(
+            "the values of this request take more than the {most} bytes of memory that one request may have; send \
+             fewer objects, arrays and strings. Operators: see `limits.max_body_bytes_in_flight`"
+        ),
     )
 }
 
@@ -223,4 +257,64 @@ fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::body_budget::{BodyBudget, Owner};
+
+    /// Refusal of a body, and what is reserved for it, within a budget of so many MiB.
+    fn taken(body: &str, mib: usize) -> (Option<String>, usize) {
+        let budget = BodyBudget::new(mib << 20);
+        let owner = Owner::new(IpAddr::V4(Ipv4Addr::LOCALHOST), None);
+        let mut reservation = budget.open(owner);
+        let read = object_within(body.as_bytes(), &mut reservation);
+        (
+            read.err().map(|problem| problem.code.to_string()),
+            budget.used(),
+        )
+    }
+
+    fn many(field: &str, item: &str, count: usize) -> String {
+        format!("{{\"{field}\":[{}]}}", vec![item; count].join(","))
+    }
+
+    #[test]
+    fn bodies_whose_values_take_more_than_one_request_may_have_are_refused() {
+        for body in [
+            many("tools", "{\"type\":\"x\"}", 320_000),
+            many("input", "{\"role\":\"user\",\"content\":\"a\"}", 120_000),
+            many("prompt", "7", 1_900_000),
+            many("documents", "\"\"", 1_300_000),
+            many("messages", "[]", 1_300_000),
+        ] {
+            assert!(body.len() <= 4 << 20);
+            let (code, used) = taken(&body, 128);
+            assert_eq!(code.as_deref(), Some("body_too_large"), "{}", &body[..40]);
+            assert_eq!(used, 0, "it is refused before it is made");
+        }
+    }
+
+    #[test]
+    fn ordinary_bodies_are_taken_for_what_they_take() {
+        let mib = 1 << 20;
+        let text = many("messages", &format!("\"{}\"", "x".repeat(4 * mib - 100)), 1);
+        let (code, used) = taken(&text, 8);
+        assert_eq!(
+            (code, used),
+            (None, 6 * mib),
+            "all that one request can have"
+        );
+        let (code, used) = taken(&text, 128);
+        assert!(code.is_none() && used <= 9 * mib, "{used}");
+        // As many messages as a conversation may have, and the ids of a long prompt.
+        let messages = many("input", "{\"role\":\"user\",\"content\":\"a\"}", 4096);
+        let (code, used) = taken(&messages, 128);
+        assert!(code.is_none() && used < 12 * mib, "{used}");
+        let (code, used) = taken(&many("prompt", "777", 262_144), 128);
+        assert!(code.is_none() && used < 64 * mib, "{used}");
+    }
 }

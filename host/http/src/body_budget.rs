@@ -152,6 +152,30 @@ impl Reservation {
         Ok(())
     }
 
+    /// Have so many bytes more.
+    ///
+    /// # Errors
+    /// As for [`raise_to`](Self::raise_to).
+    pub fn add(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.raise_to(self.bytes.saturating_add(bytes))
+    }
+
+    /// Give so many bytes to a reservation of their own, which may stay longer; all that there are, if they are fewer.
+    pub fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self {
+            budget: Arc::clone(&self.budget),
+            owner: self.owner.clone(),
+            bytes,
+        }
+    }
+
+    /// Give so many bytes back.
+    pub fn give_back(&mut self, bytes: usize) {
+        drop(self.split(bytes));
+    }
+
     /// Owner of the body's memory.
     pub fn owner(&self) -> &Owner {
         &self.owner
@@ -229,6 +253,23 @@ mod tests {
         let more = take(&budget, &other, 500).expect("room");
         assert_eq!(take(&budget, &other, 126).expect_err("full"), NoRoom::Now);
         drop((own, unknown, more));
+        assert!(budget.lock().by_owner.is_empty());
+    }
+
+    #[test]
+    fn parts_of_a_reservation_go_on_by_themselves() {
+        let budget = BodyBudget::new(1000);
+        let owner = owner("10.0.0.1", None);
+        let mut whole = take(&budget, &owner, 500).expect("room");
+        assert_eq!(whole.add(251), Err(NoRoom::Ever));
+        assert_eq!(whole.add(100), Ok(()));
+        let part = whole.split(200);
+        assert_eq!((whole.bytes, part.bytes, budget.used()), (400, 200, 600));
+        whole.give_back(50);
+        assert_eq!(budget.used(), 550);
+        drop(whole);
+        assert_eq!(budget.used(), 200);
+        drop(part);
         assert!(budget.lock().by_owner.is_empty());
     }
 

@@ -19,6 +19,7 @@ mod h2_streams;
 mod head_gate;
 mod health;
 mod json;
+mod json_memory;
 mod listen;
 mod load_page;
 mod metrics_format;
@@ -35,7 +36,9 @@ mod wait_limits;
 mod wire;
 
 pub use access::{AccessObserver, AccessRecord, AnswerRecord, EndedRequest, RequestStart};
-pub use body::{BodyLimits, no_body_memory, object_within, read_json, read_object, reserve};
+pub use body::{
+    BodyLimits, no_body_memory, object_within, read_json, read_object, reserve, reserve_more,
+};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
 pub use dialect::{Conventions, Dialect};
@@ -44,6 +47,7 @@ pub use figures::{RequestFigures, RequestLatency, RequestSums};
 pub use guard::{Guard, HeaderLimits};
 pub use health::{Check, CheckState, Checks};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
+pub use json_memory::{parsed_bytes, value_bytes};
 pub use listen::{ConnectionLimits, HANDED_OVER, Occupied, Stop, serve, serve_beside};
 pub use multipart::{FormLimits, FormPart, Multipart};
 pub use problem::{

@@ -161,7 +161,12 @@ pub(super) async fn show(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let ReceivedRequest { parts, object, .. } = receive(&state, &context, SHOW, request).await?;
+    let ReceivedRequest {
+        parts,
+        object,
+        reserved: _reserved,
+        ..
+    } = receive(&state, &context, SHOW, request).await?;
     let mut reader = FieldReader::new(object, Unsupported::Refuse);
     let fields: ShowFields = reader.read()?;
     reader.finish(|_| false)?;

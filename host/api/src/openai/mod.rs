@@ -39,7 +39,9 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{Extensions, Request as HttpRequest, StatusCode, header};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Dialect, Problem, Reservation, json_response};
+use mortise_http::{
+    Api, Context, Conventions, Dialect, Problem, Reservation, json_response, reserve_more,
+};
 use mortise_service::{Event, RequestFields};
 use serde_json::Value;
 
@@ -235,7 +237,7 @@ async fn complete_chat(
     let ReceivedRequest {
         parts,
         object,
-        reserved,
+        mut reserved,
         account: known,
     } = read(&state, &context, CHAT, request).await?;
     let asked = stored::asked(&object);
@@ -248,7 +250,10 @@ async fn complete_chat(
         None => None,
         Some(asked) => {
             let owner = account(&state, &context, CHAT, &parts, known).await?;
-            Some(stored::CompletionKey::promised(&state, owner, asked).await?)
+            let bytes = asked.bytes();
+            reserve_more(&mut reserved, bytes)?;
+            let memory = reserved.split(bytes);
+            Some(stored::CompletionKey::promised(&state, owner, asked, memory).await?)
         }
     };
     let identity = AnswerIdentity {

@@ -42,7 +42,12 @@ pub(super) async fn parse(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let ReceivedRequest { parts, object, .. } = read(&state, &context, PARSE, request).await?;
+    let ReceivedRequest {
+        parts,
+        object,
+        reserved: _reserved,
+        ..
+    } = read(&state, &context, PARSE, request).await?;
     let mut reader = FieldReader::new(object, state.unsupported);
     let fields: ParseFields = reader.read()?;
     let tools: ChatToolFields = reader.read()?;

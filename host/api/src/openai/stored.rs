@@ -7,7 +7,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use futures::future::BoxFuture;
 use http::Request as HttpRequest;
-use mortise_http::{Context, Problem};
+use mortise_http::{Context, Problem, Reservation, value_bytes};
 use mortise_service::{Event, Usage};
 use mortise_store::{Change, Item, Key, Record, RecordFilter, RecordKind, RecordPage, Store};
 use serde_json::{Map, Value, json};
@@ -27,8 +27,18 @@ type Handled = Result<Response, Problem>;
 /// Parts of a request that are kept beside its answer.
 #[derive(Debug)]
 pub(super) struct StoredRequest {
-    messages: Vec<Value>,
+    /// Each as JSON, which takes less memory than its values while the answer is made.
+    messages: Vec<String>,
     metadata: Value,
+}
+
+impl StoredRequest {
+    /// Memory of it, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let messages = self.messages.iter();
+        let messages: usize = messages.map(|text| text.len() + size_of::<String>()).sum();
+        messages + value_bytes(&self.metadata)
+    }
 }
 
 /// Record to be kept, if the caller wants one.
@@ -39,7 +49,11 @@ pub(super) fn asked(object: &Map<String, Value>) -> Option<StoredRequest> {
     let messages = object.get("messages").and_then(Value::as_array);
     let metadata = object.get("metadata").filter(|value| !value.is_null());
     Some(StoredRequest {
-        messages: messages.cloned().unwrap_or_default(),
+        messages: messages
+            .into_iter()
+            .flatten()
+            .map(Value::to_string)
+            .collect(),
         metadata: metadata.cloned().unwrap_or_else(|| json!({})),
     })
 }
@@ -47,6 +61,8 @@ pub(super) fn asked(object: &Map<String, Value>) -> Option<StoredRequest> {
 /// Key of a completion in the store.
 pub(super) struct CompletionKey {
     asked: StoredRequest,
+    /// Memory of the request, as long as it is here.
+    _memory: Reservation,
     owner: Arc<str>,
     store: Arc<dyn Store>,
     expires: Option<i64>,
@@ -61,10 +77,12 @@ impl CompletionKey {
         state: &ApiState,
         owner: Arc<str>,
         asked: StoredRequest,
+        memory: Reservation,
     ) -> Result<Self, Problem> {
         state.store.promise(&owner).await.map_err(store_problem)?;
         Ok(Self {
             asked,
+            _memory: memory,
             owner,
             store: Arc::clone(&state.store),
             expires: state.retention.answer_expires(now()),
@@ -84,7 +102,8 @@ impl CompletionKey {
             body: body.to_string().into_bytes(),
         };
         let messages = self.asked.messages.into_iter().enumerate();
-        let items = messages.map(|(at, mut message)| {
+        let items = messages.map(|(at, message)| {
+            let mut message: Value = serde_json::from_str(&message).unwrap_or_default();
             let id = format!("{id}-{at}");
             message["id"] = json!(id);
             let body = message.to_string().into_bytes();
@@ -227,7 +246,10 @@ pub(super) async fn update(
     request: HttpRequest<Body>,
 ) -> Handled {
     let ReceivedRequest {
-        parts, mut object, ..
+        parts,
+        mut object,
+        reserved: _reserved,
+        ..
     } = receive(&state, &context, COMPLETION, request).await?;
     let caller = caller(&state, &context, COMPLETION, "POST", &parts).await?;
     hints::check(&object)?;

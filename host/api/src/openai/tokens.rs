@@ -195,7 +195,12 @@ pub(super) async fn detokenize(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let ReceivedRequest { parts, object, .. } = read(&state, &context, DETOKENIZE, request).await?;
+    let ReceivedRequest {
+        parts,
+        object,
+        reserved: _reserved,
+        ..
+    } = read(&state, &context, DETOKENIZE, request).await?;
     let mut reader = FieldReader::new(object, state.unsupported);
     let fields: Ids = reader.read()?;
     let ignored = reader.finish(|_| false)?;

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Context, Problem, json_response};
+use mortise_http::{Context, Problem, json_response, reserve_more};
 use mortise_service::{
     ChatPrompt, Delta, Event, Prompt, PromptEnd, RequestFields, TemplateArguments, Usage,
 };
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::assembly::usage_body;
 use super::checks::check_tier;
-use super::items::{of_input, sealed};
+use super::items::{input_bytes, of_input, sealed};
 use super::messages::conversation;
 use super::{COMPACT, history};
 use crate::answering::Answering;
@@ -134,16 +134,20 @@ pub(super) async fn compact(
     let ReceivedRequest {
         parts,
         object,
-        reserved,
+        mut reserved,
         account: known,
     } = receive(&state, &context, COMPACT, request).await?;
     let mut ids = Ids::of(&parts);
     let call = parse(object, state.unsupported, &mut ids)?;
     let owner = account(&state, &context, COMPACT, &parts, known).await?;
-    let mut all = history::before(&state, &owner, call.previous.as_deref(), None).await?;
+    let previous = call.previous.as_deref();
+    let mut all = history::before(&state, &owner, previous, None, &mut reserved).await?;
+    reserve_more(&mut reserved, input_bytes(&call.input))?;
     let input = history::resolved(&all, call.input)?;
     let own = input.len();
     all.extend(input);
+    // The items stay until the summary is there.
+    let _kept = reserved.split(input_bytes(&all));
     let fields = fields(&call.model, call.instructions.as_deref(), &all, own)?;
     let started = start(&state, &context, COMPACT, &parts, reserved, vec![fields]).await?;
     let (summary, usage) = summary(started.answering).await?;
@@ -173,12 +177,12 @@ fn fields(
     all: &[Value],
     own: usize,
 ) -> Result<RequestFields, Problem> {
-    let mut asked = all.to_vec();
-    asked.push(json!({
+    let task = json!({
         "type": "message",
         "role": "user",
         "content": [{"type": "input_text", "text": TASK}],
-    }));
+    });
+    let asked: Vec<&Value> = all.iter().chain([&task]).collect();
     Ok(RequestFields {
         model: model.to_owned(),
         prompt: Prompt::Chat(ChatPrompt {

@@ -68,7 +68,10 @@ pub(super) async fn create(
     request: HttpRequest<Body>,
 ) -> Handled {
     let ReceivedRequest {
-        parts, mut object, ..
+        parts,
+        mut object,
+        reserved: _reserved,
+        ..
     } = receive(&state, &context, CONVERSATIONS, request).await?;
     let caller = caller(&state, &context, CONVERSATIONS, "POST", &parts).await?;
     check_members(&object, &["items", "metadata"])?;
@@ -119,7 +122,10 @@ pub(super) async fn update(
     request: HttpRequest<Body>,
 ) -> Handled {
     let ReceivedRequest {
-        parts, mut object, ..
+        parts,
+        mut object,
+        reserved: _reserved,
+        ..
     } = receive(&state, &context, CONVERSATION, request).await?;
     let caller = caller(&state, &context, CONVERSATION, "POST", &parts).await?;
     check_members(&object, &["metadata"])?;
@@ -152,7 +158,10 @@ pub(super) async fn add_items(
     request: HttpRequest<Body>,
 ) -> Handled {
     let ReceivedRequest {
-        parts, mut object, ..
+        parts,
+        mut object,
+        reserved: _reserved,
+        ..
     } = receive(&state, &context, CONVERSATION_ITEMS, request).await?;
     let caller = caller(&state, &context, CONVERSATION_ITEMS, "POST", &parts).await?;
     check_members(&object, &["items"])?;

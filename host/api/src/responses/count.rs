@@ -6,10 +6,11 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::Request as HttpRequest;
-use mortise_http::{Context, Problem};
+use mortise_http::{Context, Problem, reserve_more};
 use mortise_service::{ChatPrompt, EncodedPrompt, Prompt, PromptEnd, Request};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::items::input_bytes;
 use super::messages::conversation;
 use super::{INPUT_TOKENS, RENDER, checks, file_search, history, request};
 use crate::ids::Ids;
@@ -31,17 +32,19 @@ async fn encoded(
     let ReceivedRequest {
         parts,
         object,
-        reserved,
+        mut reserved,
         account: known,
     } = receive(state, context, route, request).await?;
     checks::check_hints(&object)?;
     let call = request::parse(object, state.unsupported, &mut Ids::of(&parts))?;
     let owner = account(state, context, route, &parts, known).await?;
     let (previous, joined) = (call.previous.as_deref(), call.conversation.as_deref());
-    let mut items = history::before(state, &owner, previous, joined).await?;
+    let mut items = history::before(state, &owner, previous, joined, &mut reserved).await?;
+    reserve_more(&mut reserved, input_bytes(&call.input))?;
     let input = history::resolved(&items, call.input)?;
     let own = input.len();
     items.extend(input);
+    let items: Vec<&Value> = items.iter().collect();
     let mut fields = call.fields;
     file_search::open(state, &owner, call.file_search, &mut fields).await?;
     fields.prompt = Prompt::Chat(ChatPrompt {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use mortise_http::{Context, Owner, Problem, Reservation};
+use mortise_http::{Context, Owner, Problem, Reservation, reserve_more, value_bytes};
 use mortise_service::{ChatPrompt, Prompt, PromptEnd};
-use mortise_store::{Key, RecordKind};
+use mortise_store::{Item, Key, RecordKind};
 use serde_json::{Value, json};
 
 use super::assembly::ResponseAssembly;
 use super::drive::Driver;
-use super::keep::ResponseKey;
+use super::items::input_bytes;
+use super::keep::{ResponseKey, stored, stored_bytes};
 use super::messages::conversation;
 use super::recent::{Continued, RecentResponse};
 use super::request::ResponseCall;
@@ -41,7 +42,7 @@ pub(super) async fn begin(
     state: &Arc<ApiState>,
     context: &Context,
     parts: &Parts,
-    reserved: Reservation,
+    mut reserved: Reservation,
     asked: CheckedRequest,
 ) -> Result<StartedResponse, Problem> {
     let CheckedRequest {
@@ -50,26 +51,27 @@ pub(super) async fn begin(
         ids,
         again,
     } = asked;
-    let (previous, joined) = (call.previous.as_deref(), call.conversation.as_deref());
     let recent = parts.extensions.get::<RecentResponse>();
-    let known = recent.and_then(|recent| recent.items(previous?));
-    let before = match known {
-        Some(items) => items,
-        None => history::before(state, &owner, previous, joined).await?,
-    };
+    let before = before(state, &owner, recent, &call, &mut reserved).await?;
+    reserve_more(&mut reserved, input_bytes(&call.input))?;
     call.input = history::resolved(&before, std::mem::take(&mut call.input))?;
     if call.store || call.conversation.is_some() {
         // Who promises to keep something does not begin if it could not.
         state.store.promise(&owner).await.map_err(store_problem)?;
     }
-    let continued = recent.map(|recent| Continued {
-        recent: recent.clone(),
-        previous: call.previous.clone(),
-        items: [before.as_slice(), &call.input].concat(),
+    let continued = recent.map(|recent| {
+        let items = before.iter().chain(&call.input);
+        Continued::new(recent, call.previous.as_ref(), items)
     });
+    let input = match call.store || call.conversation.is_some() {
+        true => stored(&call.input),
+        false => Vec::new(),
+    };
+    let kept = kept(&mut reserved, &call, &input, continued.as_ref())?;
     let wanted = call.file_search.take();
     let search = file_search::open(state, &owner, wanted, &mut call.fields).await?;
-    let started = answer(state, context, parts, reserved, &call, before).await?;
+    let started = answer(state, context, parts, reserved, &call, &before).await?;
+    drop((before, std::mem::take(&mut call.input)));
     let mut assembly = match again {
         Some(response) => ResponseAssembly::again(response, call.shape),
         None => ResponseAssembly::new(call.echo, call.shape, ids, call.background),
@@ -91,16 +93,48 @@ pub(super) async fn begin(
         key,
         created: assembly.created(),
         expires: state.retention.answer_expires(assembly.created()),
-        input: call.input,
+        input,
         conversation: joined,
         live: None,
         response: call.store,
     });
     let store = Arc::clone(&state.store);
     Ok(StartedResponse {
-        driver: Driver::new(started.answering, assembly, store, keep, continued),
+        driver: Driver::new(started.answering, assembly, store, keep, continued, kept),
         headers: started.headers,
     })
+}
+
+/// Items before those of the request: the connection's own, or those that were stored.
+async fn before(
+    state: &ApiState,
+    owner: &Arc<str>,
+    recent: Option<&RecentResponse>,
+    call: &ResponseCall,
+    reserved: &mut Reservation,
+) -> Result<Vec<Value>, Problem> {
+    let (previous, joined) = (call.previous.as_deref(), call.conversation.as_deref());
+    match recent.and_then(|recent| recent.items(previous?)) {
+        Some(items) => {
+            reserve_more(reserved, input_bytes(&items))?;
+            Ok(items)
+        }
+        None => history::before(state, owner, previous, joined, reserved).await,
+    }
+}
+
+/// Memory of what stays of a request until its answer has ended.
+fn kept(
+    reserved: &mut Reservation,
+    call: &ResponseCall,
+    input: &[Item],
+    continued: Option<&Continued>,
+) -> Result<Reservation, Problem> {
+    let echo = call.echo.values().map(value_bytes);
+    let continued = continued.map_or(0, Continued::bytes);
+    let bytes = stored_bytes(input) + continued + echo.sum::<usize>();
+    reserve_more(reserved, bytes)?;
+    Ok(reserved.split(bytes))
 }
 
 /// Start the answer. Where the context has no room and the caller allows it, older items are left out.
@@ -110,10 +144,9 @@ async fn answer(
     parts: &Parts,
     reserved: Reservation,
     call: &ResponseCall,
-    before: Vec<Value>,
+    before: &[Value],
 ) -> Result<Started, Problem> {
-    let mut items = before;
-    items.extend(call.input.iter().cloned());
+    let mut items: Vec<&Value> = before.iter().chain(&call.input).collect();
     let mut own = call.input.len();
     let mut reserved = Some(reserved);
     loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt as _;
-use mortise_http::Problem;
+use mortise_http::{Problem, Reservation};
 use mortise_service::{Event, Principal, ServiceError, Summary};
 use mortise_store::{Store, StoreError};
 use mortise_trace::Span;
@@ -29,6 +29,8 @@ pub(super) struct Driver {
     pub(super) keep: Option<ResponseKey>,
     /// Memory of the connection, where it has one.
     continued: Option<Continued>,
+    /// Memory of both.
+    _memory: Reservation,
     stage: Stage,
     /// The problem that ended the answer, if one did.
     pub(super) problem: Option<Problem>,
@@ -51,6 +53,7 @@ impl Driver {
         store: Arc<dyn Store>,
         keep: Option<ResponseKey>,
         continued: Option<Continued>,
+        memory: Reservation,
     ) -> Self {
         Self {
             answering,
@@ -58,6 +61,7 @@ impl Driver {
             store,
             keep,
             continued,
+            _memory: memory,
             stage: Stage::Opening,
             problem: None,
             stopped: false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use mortise_http::Problem;
+use mortise_http::{Problem, Reservation, parsed_bytes, reserve_more};
 use mortise_store::{Key, Page, RecordKind, StoreError};
 use serde_json::Value;
 
@@ -16,18 +16,24 @@ use crate::stored::{absent, store_problem};
 /// Items of a page when all are read.
 const PAGE: usize = 500;
 
-/// Items before those of the request.
+/// Memory of an item that was stored: of its values, and of the message that is made of them.
+fn translated_bytes(body: &[u8]) -> usize {
+    parsed_bytes(body).saturating_add(body.len())
+}
+
+/// Items before those of the request, within memory for them.
 pub(super) async fn before(
     state: &ApiState,
     owner: &Arc<str>,
     previous: Option<&str>,
     conversation: Option<&str>,
+    memory: &mut Reservation,
 ) -> Result<Vec<Value>, Problem> {
     match (previous, conversation) {
-        (Some(id), _) => chain(state, owner, id).await,
+        (Some(id), _) => chain(state, owner, id, memory).await,
         (None, Some(id)) => {
             let key = Key::new(owner, RecordKind::Conversation, id);
-            let items = all_items(state, key, "conversation").await?;
+            let items = all_items(state, key, "conversation", memory).await?;
             items.ok_or_else(|| absent("conversation", id, "conversation"))
         }
         (None, None) => Ok(Vec::new()),
@@ -35,7 +41,12 @@ pub(super) async fn before(
 }
 
 /// Inputs and outputs of a response and of all that it continues.
-async fn chain(state: &ApiState, owner: &Arc<str>, last: &str) -> Result<Vec<Value>, Problem> {
+async fn chain(
+    state: &ApiState,
+    owner: &Arc<str>,
+    last: &str,
+    memory: &mut Reservation,
+) -> Result<Vec<Value>, Problem> {
     let mut turns: Vec<Vec<Value>> = Vec::new();
     let mut count = 0;
     let mut next = Some(last.to_owned());
@@ -43,6 +54,7 @@ async fn chain(state: &ApiState, owner: &Arc<str>, last: &str) -> Result<Vec<Val
         let key = Key::new(owner, RecordKind::Response, id.as_str());
         let record = state.store.get(key.clone()).await.map_err(store_problem)?;
         let record = record.ok_or_else(|| previous_absent(&id))?;
+        reserve_more(memory, translated_bytes(&record.body))?;
         let mut response: Value = serde_json::from_slice(&record.body).unwrap_or_default();
         if !matches!(
             response["status"].as_str(),
@@ -54,7 +66,7 @@ async fn chain(state: &ApiState, owner: &Arc<str>, last: &str) -> Result<Vec<Val
                 format!("the response `{id}` cannot be continued: it is {status}"),
             ));
         }
-        let mut turn = all_items(state, key, "previous_response_id")
+        let mut turn = all_items(state, key, "previous_response_id", memory)
             .await?
             .unwrap_or_default();
         if let Value::Array(output) = response["output"].take() {
@@ -86,7 +98,12 @@ fn previous_absent(id: &str) -> Problem {
 }
 
 /// All items of a record; `None` if there is no such record.
-async fn all_items(state: &ApiState, key: Key, param: &str) -> Result<Option<Vec<Value>>, Problem> {
+async fn all_items(
+    state: &ApiState,
+    key: Key,
+    param: &str,
+    memory: &mut Reservation,
+) -> Result<Option<Vec<Value>>, Problem> {
     let mut items = Vec::new();
     let mut after = None;
     loop {
@@ -102,6 +119,7 @@ async fn all_items(state: &ApiState, key: Key, param: &str) -> Result<Option<Vec
         };
         after = listing.entries.last().map(|item| item.id.clone());
         for item in &listing.entries {
+            reserve_more(memory, translated_bytes(&item.body))?;
             items.push(serde_json::from_slice(&item.body).unwrap_or_default());
         }
         if items.len() > MAX_ITEMS {
@@ -140,10 +158,10 @@ pub(super) fn resolved(before: &[Value], own: Vec<Value>) -> Result<Vec<Value>, 
 }
 
 /// Leave out the older half of the items, up to a message of the user's. `false` if nothing can be left out.
-pub(super) fn shorten(items: &mut Vec<Value>) -> bool {
+pub(super) fn shorten(items: &mut Vec<&Value>) -> bool {
     let is_user = |item: &Value| item["type"] == "message" && item["role"] == "user";
     let from = (items.len() / 2).max(1);
-    let Some(first) = (from..items.len()).find(|at| is_user(&items[*at])) else {
+    let Some(first) = (from..items.len()).find(|at| is_user(items[*at])) else {
         return false;
     };
     items.drain(..first);

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mortise_http::{Problem, kind_of};
+use mortise_http::{Problem, kind_of, value_bytes};
 use serde_json::{Map, Value, json};
 
 use super::file_search;
@@ -282,6 +282,14 @@ pub(super) fn text<'a>(
         None | Some(Value::Null) => Err(missing(&path)),
         Some(other) => Err(wrong_type(&path, "a string", other)),
     }
+}
+
+/// Memory of the items of a request, in bytes.
+pub(super) fn input_bytes(items: &[Value]) -> usize {
+    let items = items.iter();
+    items
+        .map(|item| size_of::<Value>() + value_bytes(item))
+        .sum()
 }
 
 /// The id of an item that is kept.

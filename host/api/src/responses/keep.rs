@@ -14,8 +14,8 @@ pub(super) struct ResponseKey {
     pub(super) key: Key,
     pub(super) created: i64,
     pub(super) expires: Option<i64>,
-    /// The request's own items.
-    pub(super) input: Vec<Value>,
+    /// The request's own items, as they are stored.
+    pub(super) input: Vec<Item>,
     /// The conversation that it joins.
     pub(super) conversation: Option<Key>,
     /// The response itself is kept, and not only what joins the conversation.
@@ -31,6 +31,13 @@ pub(super) fn stored(items: &[Value]) -> Vec<Item> {
         body: body(item),
     };
     items.iter().map(item).collect()
+}
+
+/// Memory of stored items, in bytes.
+pub(super) fn stored_bytes(items: &[Item]) -> usize {
+    let items = items.iter();
+    let bytes = items.map(|item| size_of::<Item>() + item.id.len() + item.body.len());
+    bytes.sum()
 }
 
 pub(super) fn body(value: &Value) -> Vec<u8> {
@@ -66,7 +73,7 @@ impl ResponseKey {
     fn input(&self) -> Change {
         Change::Append {
             parent: self.key.clone(),
-            items: stored(&self.input),
+            items: self.input.clone(),
         }
     }
 
@@ -91,10 +98,11 @@ impl ResponseKey {
             None => Vec::new(),
         };
         if let Some(conversation) = &self.conversation {
-            let items = self.input.iter().chain(output).cloned().collect::<Vec<_>>();
+            let mut items = self.input.clone();
+            items.extend(stored(output));
             changes.push(Change::Append {
                 parent: conversation.clone(),
-                items: stored(&items),
+                items,
             });
         }
         changes

@@ -21,7 +21,7 @@ const SUMMARY_OPENING: &str = "Summary of the conversation up to here:\n\n";
 /// request's.
 pub(super) fn conversation(
     instructions: Option<&str>,
-    items: &[Value],
+    items: &[&Value],
     own: usize,
 ) -> Result<Conversation, Problem> {
     let first_own = items.len().saturating_sub(own);
@@ -40,7 +40,7 @@ pub(super) fn conversation(
     Conversation::new(turns.messages).map_err(|error| refused(&error, items, first_own))
 }
 
-fn refused(error: &ConversationError, items: &[Value], first_own: usize) -> Problem {
+fn refused(error: &ConversationError, items: &[&Value], first_own: usize) -> Problem {
     match error {
         ConversationError::Empty => {
             Problem::invalid("input", "`input` must hold at least one item")
@@ -53,7 +53,7 @@ fn refused(error: &ConversationError, items: &[Value], first_own: usize) -> Prob
             ),
         ),
         ConversationError::UnknownCall { call_id, .. } => {
-            let names = |item: &Value| {
+            let names = |item: &&Value| {
                 item["type"] == "function_call_output" && item["call_id"] == call_id.as_str()
             };
             let at = items.iter().rposition(names).unwrap_or(0);

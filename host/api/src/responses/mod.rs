@@ -9,6 +9,7 @@ mod conversations;
 mod count;
 mod create;
 mod drive;
+mod echo;
 mod file_search;
 mod history;
 mod items;

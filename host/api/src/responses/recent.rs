@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mortise_http::{BodyBudget, Owner, Reservation};
 use serde_json::Value;
 
+use super::keep::body;
 use crate::limits::MAX_RECENT_BYTES;
 
 /// The last response of one connection, in the memory for bodies.
@@ -43,8 +44,7 @@ impl RecentResponse {
     }
 
     /// Keep a response in the place of the one before, if there is memory for it.
-    pub(super) fn keep(&self, id: String, items: &[Value]) {
-        let items = serde_json::to_vec(items).unwrap_or_default();
+    pub(super) fn keep(&self, id: String, items: Vec<u8>) {
         let mut memory = self.budget.open(self.owner.clone());
         self.with(|last| {
             // The one before gives its memory back first.
@@ -75,21 +75,49 @@ impl RecentResponse {
 
 /// Response under way that the connection keeps when it has ended.
 pub(super) struct Continued {
-    pub(super) recent: RecentResponse,
+    recent: RecentResponse,
     /// The response that it continues.
-    pub(super) previous: Option<String>,
-    /// Items before its output.
-    pub(super) items: Vec<Value>,
+    previous: Option<String>,
+    /// Items before its output: a list in JSON that goes on.
+    items: Vec<u8>,
 }
 
 impl Continued {
+    pub(super) fn new<'a>(
+        recent: &RecentResponse,
+        previous: Option<&String>,
+        items: impl Iterator<Item = &'a Value>,
+    ) -> Self {
+        let mut list = b"[".to_vec();
+        items.for_each(|item| add(&mut list, item));
+        Self {
+            recent: recent.clone(),
+            previous: previous.cloned(),
+            items: list,
+        }
+    }
+
+    /// Memory of it, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.items.len()
+    }
+
     /// Keep the response, or forget the one before where this one failed.
     pub(super) fn ended(mut self, id: String, output: &[Value], whole: bool) {
         if whole {
-            self.items.extend_from_slice(output);
-            self.recent.keep(id, &self.items);
+            output.iter().for_each(|item| add(&mut self.items, item));
+            self.items.push(b']');
+            self.recent.keep(id, self.items);
         } else if let Some(previous) = &self.previous {
             self.recent.forget(previous);
         }
     }
+}
+
+/// Add an item to a list in JSON that goes on.
+fn add(list: &mut Vec<u8>, item: &Value) {
+    if list.len() > 1 {
+        list.push(b',');
+    }
+    list.extend(body(item));
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::checks::check_tier;
+use super::echo::{echoed_tool, repeated};
 use super::file_search::Wanted;
 use super::items;
 use super::tools;
@@ -244,10 +245,10 @@ pub(super) fn parse(
     mode: Unsupported,
     ids: &mut Ids,
 ) -> Result<ResponseCall, Problem> {
-    let echoed = object.clone();
+    let echoed = repeated(&object);
     let mut reader = FieldReader::new(object, mode);
-    let basics: Basics = reader.read()?;
-    let further: Further = reader.read()?;
+    let mut basics: Basics = reader.read()?;
+    let mut further: Further = reader.read()?;
     reader.read::<Refused>()?.refuse(&mut reader)?;
     let mut fields = fields(&basics, &further)?;
     labels::write(echoed.get("metadata"), &mut fields)?;
@@ -271,13 +272,15 @@ pub(super) fn parse(
         ));
     }
     let arguments = arguments(&basics, &further)?;
+    let shape = shape(&basics, &further, fields.logprobs.is_some());
+    let echo = echo(&mut basics, echoed, &fields);
     let call = ResponseCall {
-        shape: shape(&basics, &further, fields.logprobs.is_some()),
-        echo: echo(&basics, &echoed, &fields),
+        shape,
+        echo,
         file_search,
         arguments,
         template: ChosenTemplate::of("chat_template", further.chat_template.clone()),
-        input: input(&basics, &further, ids)?,
+        input: input(&mut basics, &mut further, ids)?,
         previous: basics.previous_response_id.clone(),
         conversation: conversation(&basics)?,
         store,
@@ -373,16 +376,16 @@ fn shape(basics: &Basics, further: &Further, logprobs: bool) -> ResponseShape {
 }
 
 /// Items of `input`, or the plainer `messages`.
-fn input(basics: &Basics, further: &Further, ids: &mut Ids) -> Result<Vec<Value>, Problem> {
-    match (&basics.input, &further.messages) {
+fn input(basics: &mut Basics, further: &mut Further, ids: &mut Ids) -> Result<Vec<Value>, Problem> {
+    match (basics.input.take(), further.messages.take()) {
         (Some(_), Some(_)) => Err(Problem::invalid(
             "messages",
             "`messages` and `input` exclude each other",
         )),
-        (Some(input), None) => items::of_input(&FieldPath::from("input"), input.clone(), ids),
+        (Some(input), None) => items::of_input(&FieldPath::from("input"), input, ids),
         (None, Some(messages)) => {
             let path = FieldPath::from("messages");
-            let list = items::list_of(&path, Some(messages.clone()))?;
+            let list = items::list_of(&path, Some(messages))?;
             let role = |item: &Value| item["role"].as_str().unwrap_or_default().to_owned();
             if let Some(at) = list
                 .iter()
@@ -529,12 +532,14 @@ fn flattened(format: &Map<String, Value>) -> Map<String, Value> {
 
 /// Fields of the request that the response repeats, each present.
 fn echo(
-    basics: &Basics,
-    object: &Map<String, Value>,
+    basics: &mut Basics,
+    mut object: Map<String, Value>,
     fields: &RequestFields,
 ) -> Map<String, Value> {
-    let given = |name: &str| object.get(name).cloned().unwrap_or_default();
-    let or = |name: &str, default: Value| match given(name) {
+    let tools = basics.tools.take().unwrap_or_default().into_iter();
+    let tools = tools.map(echoed_tool).collect::<Vec<_>>();
+    let mut given = |name: &str| object.get_mut(name).map(Value::take).unwrap_or_default();
+    let or = |value: Value, default: Value| match value {
         Value::Null => default,
         value => value,
     };
@@ -545,12 +550,11 @@ fn echo(
     let format = text.and_then(|text| text.format.clone());
     let format = format.map_or_else(|| json!({"type": "text"}), Value::Object);
     let verbosity = text.and_then(|text| text.verbosity).map(Verbosity::word);
-    let tools = basics.tools.iter().flatten().map(echoed_tool);
     let all = json!({
         "instructions": given("instructions"),
         "max_output_tokens": fields.max_tokens,
         "max_tool_calls": given("max_tool_calls"),
-        "parallel_tool_calls": or("parallel_tool_calls", json!(true)),
+        "parallel_tool_calls": or(given("parallel_tool_calls"), json!(true)),
         "previous_response_id": given("previous_response_id"),
         "prompt_cache_key": given("prompt_cache_key"),
         "prompt_cache_retention": given("prompt_cache_retention"),
@@ -560,34 +564,21 @@ fn echo(
         },
         "safety_identifier": given("safety_identifier"),
         "service_tier": "default",
-        "store": or("store", json!(true)),
+        "store": or(given("store"), json!(true)),
         "temperature": fields.temperature.unwrap_or(1.0),
         "text": {"format": format, "verbosity": verbosity.unwrap_or("medium")},
-        "tool_choice": or("tool_choice", json!("auto")),
-        "tools": tools.collect::<Vec<_>>(),
+        "tool_choice": or(given("tool_choice"), json!("auto")),
+        "tools": tools,
         "top_logprobs": fields.logprobs.unwrap_or(0),
         "top_p": fields.top_p.unwrap_or(1.0),
         "presence_penalty": fields.presence_penalty.unwrap_or(0.0),
         "frequency_penalty": fields.frequency_penalty.unwrap_or(0.0),
-        "truncation": or("truncation", json!("disabled")),
+        "truncation": or(given("truncation"), json!("disabled")),
         "user": given("user"),
-        "metadata": or("metadata", json!({})),
+        "metadata": or(given("metadata"), json!({})),
     });
     match all {
         Value::Object(all) => all,
         _ => Map::new(),
     }
-}
-
-/// A tool with all fields that its type has.
-fn echoed_tool(tool: &Value) -> Value {
-    let mut tool = tool.clone();
-    if tool["type"] == "function"
-        && let Value::Object(tool) = &mut tool
-    {
-        for field in ["description", "parameters", "strict"] {
-            tool.entry(field).or_insert(Value::Null);
-        }
-    }
-    tool
 }

@@ -12,6 +12,7 @@ use super::file_search::{self, Wanted};
 use super::items::text;
 use crate::collections::FILE_SEARCH;
 use crate::fields::{FieldPath, FieldReader, TextOrTexts, wrong_type};
+use crate::limits::MAX_TOOL_ENTRIES;
 
 /// Label of the server's own tools.
 pub(super) const SERVER_LABEL: &str = "mortise";
@@ -25,6 +26,11 @@ pub(super) fn write(
     request: &mut RequestFields,
 ) -> Result<Option<Wanted>, Problem> {
     let list = FieldPath::from("tools");
+    let count = tools.map_or(0, Vec::len);
+    if count > MAX_TOOL_ENTRIES {
+        let problem = format!("`tools` has {count} entries; the limit is {MAX_TOOL_ENTRIES}");
+        return Err(Problem::invalid("tools", problem));
+    }
     let mut search = None;
     let mut declarations: Vec<ToolDeclaration> = Vec::new();
     request.server_tools = server_tools.0;

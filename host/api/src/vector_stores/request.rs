@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::Request as HttpRequest;
 use http::request::Parts;
-use mortise_http::{Context, Problem};
+use mortise_http::{Context, Problem, Reservation};
 use mortise_retrieval::{FilterError, attributes_of};
 use serde_json::{Map, Value, json};
 
@@ -20,6 +20,8 @@ pub(super) struct VectorStoreRequest {
     pub(super) caller: AccountCaller,
     pub(super) parts: Parts,
     pub(super) object: Map<String, Value>,
+    /// Memory of the body, given back when it is dropped.
+    pub(super) _reserved: Reservation,
 }
 
 /// Ask who calls, and read the body.
@@ -30,11 +32,17 @@ pub(super) async fn asked(
     request: HttpRequest<Body>,
 ) -> Result<VectorStoreRequest, Problem> {
     let state = &collections.api;
-    let ReceivedRequest { parts, object, .. } = receive(state, context, route, request).await?;
+    let ReceivedRequest {
+        parts,
+        object,
+        reserved,
+        ..
+    } = receive(state, context, route, request).await?;
     Ok(VectorStoreRequest {
         caller: caller(state, context, route, "POST", &parts).await?,
         parts,
         object,
+        _reserved: reserved,
     })
 }
 
