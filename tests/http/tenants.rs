@@ -1,4 +1,5 @@
-//! Places that all tenants share, and nobody waits for the whole of what another has there: lines and checks of batches, embeddings.
+//! Places that all tenants share, and nobody waits for the whole of what another has there: lines and checks of batches,
+//! embeddings, instances of plugins.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -155,4 +156,35 @@ fn embeddings_take_turns_by_tenant() {
     for request in flood {
         request.join().expect("no panic");
     }
+}
+
+/// A constrained answer keeps an instance of the grammar's component for as long as it takes.
+#[test]
+fn a_tenant_leaves_instances_of_plugins_to_others() {
+    let script = format!("default = \"{}\"\ntoken_delay_ms = 200\n", "a".repeat(500));
+    let mut server = Server::scripted(&script, &format!("[plugins]\ninstances = 8\n{KEYS}"));
+    let ask = |key: &str, most: usize| {
+        let body = json!({
+            "model": "scripted", "prompt": "x", "stream": true, "max_tokens": most, "guided_regex": "a*",
+        });
+        let asked = Request::post("/v1/completions", &body);
+        let asked = asked.header("authorization", &format!("Bearer {key}"));
+        asked.begin(server.address())
+    };
+    let flood: Vec<_> = (0..7)
+        .map(|_| {
+            let mut stream = ask("flood-key", 1000);
+            assert_eq!(stream.head().status, 200);
+            stream.chunk().expect("a first chunk");
+            stream
+        })
+        .collect();
+    // The last one is not the flood's.
+    assert_eq!(ask("flood-key", 1).response().status(), 503);
+    for _ in 0..3 {
+        let answer = ask("late-key", 2).response();
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+    }
+    drop(flood);
+    server.assert_sound();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use mortise_http::Context;
-use mortise_service::{Admission, ApiCall, Granted, Principal, account_of};
+use mortise_service::{Admission, ApiCall, Granted, Principal, RequestId, account_of};
 
 /// Facts of a request that the server itself makes, as [`mortise_http::Own`] carries them.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +41,7 @@ pub(crate) fn call_of(
     let own = context.own.as_ref();
     let own = own.and_then(|own| own.0.downcast_ref::<OwnCall>());
     ApiCall {
-        request_id: Arc::clone(&context.id),
+        request_id: RequestId::new(Arc::clone(&context.id)),
         route,
         method,
         peer: context.peer.ip().to_string(),

@@ -81,7 +81,7 @@ impl Harness {
             tools: bound.tools(),
             guardrails: bound.guardrails(),
             retrievers: bound.retrievers(),
-            request: Arc::from("offline"),
+            request: RequestId::new("offline"),
             today: now.today(),
             until: None,
         })

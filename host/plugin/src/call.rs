@@ -19,6 +19,8 @@ use crate::{Fault, Kind, PluginError};
 pub struct CallContext {
     /// The server's id of the request.
     pub request_id: Arc<str>,
+    /// Owner whose share of instances the calls take; empty where nobody in particular asks.
+    pub owner: Arc<str>,
     /// The span of the request, below which each call has a span `plugin.call` (at level debug).
     pub span: tracing::Span,
 }
@@ -28,8 +30,15 @@ impl CallContext {
     pub fn new(request_id: impl Into<Arc<str>>) -> Self {
         Self {
             request_id: request_id.into(),
+            owner: Arc::from(""),
             span: tracing::Span::current(),
         }
+    }
+
+    /// The context for requests of this owner.
+    #[must_use]
+    pub fn of_owner(self, owner: Arc<str>) -> Self {
+        Self { owner, ..self }
     }
 
     pub(crate) fn request_id(&self) -> Arc<str> {

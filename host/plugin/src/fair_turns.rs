@@ -24,17 +24,29 @@ pub struct TurnBounds {
     pub turns: usize,
     /// Jobs that have begun and not ended, at most; those that wait between slices count.
     pub started: usize,
-    /// Keep some turns, one at least where there are two, for owners that hold fewer than are kept.
-    pub kept: bool,
+    /// Turns that are kept for owners that hold fewer.
+    pub kept: usize,
 }
 
 impl TurnBounds {
-    /// Bounds of so many places, each held as long as its holder likes; the last are kept for others.
+    /// Bounds of so many places, each held as long as its holder likes; the last are kept for others, one at least where
+    /// there are two.
     pub fn places(count: usize) -> Self {
         Self {
             turns: count,
             started: usize::MAX,
-            kept: true,
+            kept: match count {
+                0 | 1 => 0,
+                count => count.div_ceil(TURNS_KEPT),
+            },
+        }
+    }
+
+    /// Bounds of so many instances. None is kept of fewer than eight.
+    pub fn instances(count: usize) -> Self {
+        Self {
+            kept: count / TURNS_KEPT,
+            ..Self::places(count)
         }
     }
 }
@@ -114,10 +126,7 @@ impl FairTurns {
                 owners: HashMap::new(),
             }),
             started_max: bounds.started,
-            kept: match bounds.kept && count > 1 {
-                true => count.div_ceil(TURNS_KEPT),
-                false => 0,
-            },
+            kept: bounds.kept.min(count - 1),
         })
     }
 

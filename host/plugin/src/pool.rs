@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument as _;
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
@@ -20,7 +20,9 @@ use crate::engine::EPOCH;
 use crate::instance::{Exports, Instance, LiveInstance};
 use crate::prepared_memory::Snapshot;
 use crate::state::{Grants, StoreData};
-use crate::{Component, Fault, LoadError, PluginError, PluginHost, linker};
+use crate::{
+    Component, FairTurn, FairTurns, Fault, LoadError, PluginError, PluginHost, TurnBounds, linker,
+};
 
 /// Handles that one instance may hold: streams, sessions, matchers.
 const MAX_HANDLES: usize = 1024;
@@ -54,8 +56,8 @@ pub(crate) struct InstancePool<E: Exports> {
     /// Snapshot that instances begin with in place of being prepared, once there is one.
     snapshot: OnceLock<Snapshot<E>>,
     idle: Mutex<Vec<Instance<E>>>,
-    /// One permit for each instance in use; idle ones are made only by their return.
-    permits: Arc<Semaphore>,
+    /// One turn for each instance in use, by the owner of what it is used for; idle ones are made only by their return.
+    turns: Arc<FairTurns>,
     refilling: AtomicBool,
     /// Somebody looks after instances that are idle for long. Changed under the lock of `idle`.
     tidying: AtomicBool,
@@ -88,7 +90,7 @@ impl<E: Exports> InstancePool<E> {
         let (limits, counters) = (grants.limits.breaker.clone(), Arc::clone(&grants.counters));
         let pool = Arc::new(Self {
             host: host.clone(),
-            permits: Arc::new(Semaphore::new(grants.limits.max_instances)),
+            turns: FairTurns::new(TurnBounds::instances(grants.limits.max_instances)),
             grants: Arc::new(grants),
             pre,
             snapshot: OnceLock::new(),
@@ -152,15 +154,14 @@ impl<E: Exports> InstancePool<E> {
             return Err(self.refused(context.request_id(), function, fault));
         }
         let wait = Duration::from_millis(self.grants.limits.checkout_wait_ms);
-        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit) => Some(permit),
-            Err(_) => {
-                let acquired = Arc::clone(&self.permits).acquire_owned();
-                let acquired = tokio::time::timeout(wait, acquired).await;
-                acquired.ok().and_then(Result::ok)
+        let turn = match self.turns.try_take(&context.owner) {
+            Some(turn) => Some(turn),
+            None => {
+                let taken = tokio::time::timeout(wait, self.turns.take(&context.owner));
+                taken.await.ok().flatten()
             }
         };
-        let Some(permit) = permit else {
+        let Some(turn) = turn else {
             let instances = self.grants.limits.max_instances;
             let fault = Fault::Overloaded { instances };
             return Err(self.refused(context.request_id(), function, fault));
@@ -176,7 +177,7 @@ impl<E: Exports> InstancePool<E> {
             usable: true,
             epochs: 0,
             pool: Arc::clone(self),
-            permit: Some(permit),
+            turn: Some(turn),
             in_use: Some(in_use),
         })
     }
@@ -414,7 +415,7 @@ impl<E: Exports> InstancePool<E> {
         if !self.lock_idle().is_empty() || self.refilling.swap(true, Ordering::AcqRel) {
             return;
         }
-        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+        let Some(turn) = self.turns.try_take(&Arc::from("")) else {
             self.refilling.store(false, Ordering::Release);
             return;
         };
@@ -426,7 +427,7 @@ impl<E: Exports> InstancePool<E> {
                 pool.put_back(instance);
             }
             pool.refilling.store(false, Ordering::Release);
-            drop(permit);
+            drop(turn);
         };
         background::start(&self.runtime, Box::pin(refill));
     }
@@ -454,7 +455,7 @@ pub(crate) struct Lease<E: Exports> {
     epochs: u64,
     pool: Arc<InstancePool<E>>,
     /// `None` once the loan was passed on by [`Lease::release`].
-    permit: Option<OwnedSemaphorePermit>,
+    turn: Option<FairTurn>,
     in_use: Option<InUse>,
 }
 
@@ -526,7 +527,7 @@ impl<E: Exports> Lease<E> {
 
     /// Give the place back of an instance that is gone.
     fn give_back(&mut self) {
-        self.permit = None;
+        self.turn = None;
         self.in_use = None;
         self.pool.refill();
     }
@@ -547,7 +548,7 @@ impl<E: Exports> Lease<E> {
             // Dropping what a request leaves behind is not its work.
             epochs: 0,
             pool: Arc::clone(&self.pool),
-            permit: self.permit.take(),
+            turn: self.turn.take(),
             in_use: self.in_use.take(),
         };
         let dropping = async move {
@@ -580,7 +581,7 @@ impl<E: Exports> Lease<E> {
 
 impl<E: Exports> Drop for Lease<E> {
     fn drop(&mut self) {
-        if self.permit.is_none() {
+        if self.turn.is_none() {
             return;
         }
         let usable = self.usable;

@@ -18,7 +18,7 @@ use crate::plugins::{
 use crate::retrievers::Retrieve;
 
 fn context(request: &RequestId) -> CallContext {
-    CallContext::new(RequestId::clone(request))
+    request.context()
 }
 
 impl RenderChat for ChatTemplate {

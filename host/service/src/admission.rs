@@ -373,9 +373,10 @@ struct Account {
 
 impl Admission {
     fn new(call: &ApiCall, allowance: Allowance, accounts: Vec<Account>) -> Self {
+        let account = account(&allowance.principal);
         Self {
             allowance,
-            request_id: Arc::clone(&call.request_id),
+            request_id: call.request_id.of_account(account),
             route: call.route,
             arrived: call.arrived,
             accounts,
@@ -519,7 +520,7 @@ impl Drop for Admission {
                 wall_ms,
             };
             let (policy, open) = (account.policy, account.open);
-            let request = Arc::clone(&self.request_id);
+            let request = self.request_id.clone();
             account.runtime.spawn(async move {
                 if let Err(error) = policy.account(&request, usage).await {
                     tracing::error!(request_id = %request, %error,

@@ -25,7 +25,7 @@ fn turns() -> &'static Arc<FairTurns> {
         FairTurns::new(TurnBounds {
             turns: processors / 4,
             started: STARTED_MAX,
-            kept: false,
+            kept: 0,
         })
     })
 }

@@ -468,7 +468,7 @@ pub(crate) fn service(model: ServedModel, policies: Vec<Arc<dyn DecidePolicy>>) 
 
 pub(crate) fn call() -> ApiCall {
     ApiCall {
-        request_id: Arc::from("req-1"),
+        request_id: RequestId::new("req-1"),
         route: "/v1/chat/completions",
         method: "POST",
         peer: "127.0.0.1".to_owned(),

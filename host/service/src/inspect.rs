@@ -136,7 +136,7 @@ impl Service {
         let tools = used.tools(request.fields(), &key)?;
         let request = &request.clone().with_server_tools(tools.declarations())?;
         let tenant = account(&admission.allowance().principal);
-        let id = &call.request_id;
+        let id = &admission.request_id().clone();
         let prompt = prepare::prompt(model, &plugins, &tenant, id, request).await?;
         admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
         let text = prompt.rendered.as_ref().map(|rendered| {

@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use mortise_plugin::{
-    AnswerPart, Decision, Facts, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict,
-    MatchStatus, MatchStep, ParserEvent, ParserSetup, ParserTraits, PluginError, QuotaCaller,
-    QuotaUse, QuotasUntold, RenderedPrompt, ServerTool, TemplateInput, ToolAnswer, ToolCaller,
-    UsageReport,
+    AnswerPart, CallContext, Decision, Facts, Finish, GrammarSource, GuardContext, GuardTraits,
+    GuardVerdict, MatchStatus, MatchStep, ParserEvent, ParserSetup, ParserTraits, PluginError,
+    QuotaCaller, QuotaUse, QuotasUntold, RenderedPrompt, ServerTool, TemplateInput, ToolAnswer,
+    ToolCaller, UsageReport,
 };
 
 use crate::routing_key::RoutingKey;
@@ -18,8 +18,50 @@ use crate::routing_key::RoutingKey;
 /// A future in a box, so that traits with it stay object safe.
 pub type PluginFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The server's id of the request that a call is made for.
-pub type RequestId = Arc<str>;
+/// The server's id of the request that plugins are called for, and the account whose share of their instances it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId {
+    id: Arc<str>,
+    account: Arc<str>,
+}
+
+impl RequestId {
+    /// The id of a request whose caller is not known yet, or of a call that no request asked for.
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self {
+            id: id.into(),
+            account: Arc::from(""),
+        }
+    }
+
+    /// The same request, with the account that it counts against.
+    #[must_use]
+    pub fn of_account(&self, account: Arc<str>) -> Self {
+        Self {
+            id: Arc::clone(&self.id),
+            account,
+        }
+    }
+
+    /// Context of calls for this request.
+    pub(crate) fn context(&self) -> CallContext {
+        CallContext::new(Arc::clone(&self.id)).of_owner(Arc::clone(&self.account))
+    }
+}
+
+impl std::ops::Deref for RequestId {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.id
+    }
+}
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.id)
+    }
+}
 
 /// Chat templates by the names that requests give.
 pub type NamedTemplates = BTreeMap<String, Arc<dyn RenderChat>>;

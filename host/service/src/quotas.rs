@@ -22,7 +22,7 @@ impl Service {
     /// bound to other tenants are left out. Nothing is taken for it.
     pub async fn quotas(&self, caller: &QuotaCaller) -> Vec<PolicyQuotas> {
         let serving = self.serving();
-        let request = RequestId::from(NO_REQUEST);
+        let request = RequestId::new(NO_REQUEST);
         let tenant = caller.tenant.as_deref();
         let policies = serving.policies.chain.iter();
         let mut all = Vec::new();

@@ -52,7 +52,7 @@ pub(crate) async fn change_model(
         route: &facts.route,
         model: Some(model),
     };
-    let request: RequestId = facts.request_id.as_str().into();
+    let request = RequestId::new(facts.request_id.as_str());
     for policy in earlier.iter().filter(|policy| policy.concerns(&key)) {
         match policy.identify(&request, facts.clone()).await {
             Ok(Some(Decision::Deny(denial))) => return Err(ServiceError::Denied(denial)),

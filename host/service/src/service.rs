@@ -456,7 +456,7 @@ impl Service {
             name: Arc::clone(target.name()),
             target,
             plugins,
-            request_id: Arc::clone(&call.request_id),
+            request_id: admission.request_id().clone(),
             masks: Arc::clone(&self.masks),
             throughputs: Arc::clone(&self.throughputs),
             observer: Arc::clone(&used.observer),
@@ -483,7 +483,7 @@ impl Service {
                 calls: calls.min(configured.calls),
                 ..configured
             },
-            request_id: Arc::clone(&submitter.request_id),
+            request_id: submitter.request_id.clone(),
             model: Arc::clone(&submitter.name),
             principal: submitter.principal.clone(),
             observer: Arc::clone(&submitter.observer),

@@ -171,7 +171,7 @@ impl Submitter {
     /// Facts of the prompt that are listed while it is answered.
     pub(crate) fn watched(&self, tallies: &[Arc<TokenTally>]) -> WatchedAnswer {
         WatchedAnswer {
-            id: Arc::clone(&self.request_id),
+            id: self.request_id.clone(),
             model: Arc::clone(&self.name),
             principal: self.principal.clone(),
             arrived: self.arrived,

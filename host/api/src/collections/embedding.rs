@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mortise_http::Problem;
 use mortise_service::{
     ApiCall, EmbeddingBackend, EmbeddingInput, EmbeddingRequest, Granted, Principal, PromptUse,
-    ServedModel, Service, ServiceError,
+    RequestId, ServedModel, Service, ServiceError,
 };
 use tokio::time::sleep;
 
@@ -111,7 +111,7 @@ pub(super) async fn embed(
     loop {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let call = ApiCall {
-            request_id: Arc::from(id),
+            request_id: RequestId::new(id),
             route: "/v1/vector_stores",
             method: "POST",
             peer: String::new(),

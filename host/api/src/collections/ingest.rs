@@ -11,7 +11,7 @@ use mortise_retrieval::{
 };
 use mortise_search::{DocumentChange, chunk_id, chunks};
 use mortise_service::{
-    ChunkSizes, PluginError, Principal, ReadError, RequestId, ServedModel, ServiceError,
+    ChunkSizes, PluginError, Principal, ReadError, RequestId, ServedModel, ServiceError, account_of,
 };
 use mortise_store::{Change, Item, StoreError};
 use serde_json::json;
@@ -228,7 +228,7 @@ async fn divided(
     model: &Arc<ServedModel>,
 ) -> Result<(String, DocumentPages, Vec<ChunkSpan>), IngestEnd> {
     let (name, chunking) = (member.name().to_owned(), member.chunking());
-    let asked: RequestId = Arc::from(member.key.id.as_str());
+    let asked = RequestId::new(member.key.id.as_str()).of_account(account_of(principal));
     let asker = RetrieverCaller::of(&asked, principal);
     let space = member.space();
     let retrieval = Retrieval::kept(state, member.retriever(), &space.id, asker)?;

@@ -420,7 +420,7 @@ async fn vectors_of(
 /// A call for a caller that was admitted before.
 fn call(caller: &ToolCaller) -> ApiCall {
     ApiCall {
-        request_id: Arc::from(uuid::Uuid::new_v4().simple().to_string()),
+        request_id: RequestId::new(uuid::Uuid::new_v4().simple().to_string()),
         route: ROUTE,
         method: "POST",
         peer: String::new(),

@@ -12,7 +12,7 @@ fn slices(turns: usize) -> TurnBounds {
     TurnBounds {
         turns,
         started: 64,
-        kept: false,
+        kept: 0,
     }
 }
 

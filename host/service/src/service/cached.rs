@@ -193,7 +193,7 @@ impl Service {
     ) -> Option<Likeness> {
         let (around, text) = likeness(scope, fields)?;
         let call = ApiCall {
-            request_id: Arc::clone(admission.request_id()),
+            request_id: admission.request_id().clone(),
             route: "/v1/embeddings",
             method: "POST",
             peer: String::new(),
@@ -273,7 +273,7 @@ impl UsedModel {
         let all = self.serving.guardrails.iter();
         Guards {
             list: all.filter(|guard| guard.serves(&key)).cloned().collect(),
-            request: Arc::clone(&call.request_id),
+            request: admission.request_id().clone(),
             observer: Arc::clone(&self.observer),
             model: Arc::from(name),
             principal: admission.allowance().principal.clone(),
