@@ -11,6 +11,7 @@ use tokenizers::AddedToken;
 
 use crate::checks::{AddedBytes, check_steps};
 use crate::error::{TokenizerError, malformed};
+use crate::file_values::check_values;
 
 /// The files that describe a tokenizer, as bytes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -197,6 +198,7 @@ impl Outline {
                 "it has {size} bytes, and at most {MAX_TOKENIZER_BYTES} are read"
             ));
         }
+        check_values("tokenizer.json", bytes)?;
         let mut raw: RawOutline =
             serde_json::from_slice(bytes).map_err(|error| malformed("tokenizer.json", error))?;
         raw.model.check()?;
@@ -286,6 +288,7 @@ impl TokenizerConfig {
 
     /// Take what one file says; it wins over what was taken before.
     fn take(&mut self, file: &'static str, bytes: &[u8]) -> Result<(), TokenizerError> {
+        check_values(file, bytes)?;
         let value: Value = serde_json::from_slice(bytes).map_err(|error| malformed(file, error))?;
         let Value::Object(fields) = value else {
             return Err(malformed(file, "it is not a JSON object"));

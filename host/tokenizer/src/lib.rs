@@ -10,6 +10,7 @@ mod checks;
 mod detokenizer;
 mod encode;
 mod error;
+mod file_values;
 mod files;
 #[cfg(test)]
 mod fixtures;
