@@ -113,7 +113,8 @@ pub(super) fn doubtful(raw: &[RawModel], overrides: &Overrides) -> Vec<String> {
         let elsewhere = model.upstream.is_some() || model.child.is_some();
         let files = model.path.is_some() || model.hf.is_some();
         let named = model.name.as_ref().is_some_and(|name| name != DEMO_MODEL);
-        let meant = model.backend == RawBackend::Scripted || !named && raw.len() == 1;
+        let asked = model.name.as_deref() == Some(DEMO_MODEL);
+        let meant = model.backend == RawBackend::Scripted || asked || !named && raw.len() == 1;
         !elsewhere && !files && !meant
     });
     let told = demo.map(|(index, model)| {

@@ -366,6 +366,8 @@ function open(text, at) {
       return left < 2 || (text[at + 1] === "[" && openLink(text, at + 1));
     case "[":
       return openLink(text, at);
+    case "<":
+      return text.length - at < 2 || BEGUN.test(text.slice(at + 1, at + 2011));
     case "h":
       return !/\w/.test(text[at - 1] ?? "") && BEGUN.test(text.slice(at, at + 2010));
     case "*":
@@ -373,7 +375,9 @@ function open(text, at) {
     case "~": {
       if (left < 3) return true;
       const mark = emphasised(text, at);
-      return mark !== undefined && left < SPAN && text.indexOf(mark, at + mark.length + 1) < 0;
+      if (mark === undefined || left >= SPAN) return false;
+      const end = ending(text, mark, at);
+      return end < 0 || (mark[0] === "_" && end + mark.length === text.length);
     }
     default:
       return false;
@@ -397,6 +401,8 @@ function span(text, at, depth) {
       return text[at + 1] === "[" ? link(text, at + 1, depth) : undefined;
     case "[":
       return link(text, at, depth);
+    case "<":
+      return bracketed(text, at);
     case "h":
       return address(text, at);
     case "*":
@@ -424,9 +430,18 @@ function emphasised(text, at) {
   return mark;
 }
 
+/** Where emphasis that begins here ends; a word goes on behind no underscore that ends it. */
+function ending(text, mark, at) {
+  let end = text.indexOf(mark, at + mark.length + 1);
+  while (end >= 0 && mark[0] === "_" && /\w/.test(text[end + mark.length] ?? "")) {
+    end = end - at > SPAN ? -1 : text.indexOf(mark, end + 1);
+  }
+  return end;
+}
+
 function emphasis(text, at, depth) {
   const mark = emphasised(text, at);
-  const end = mark ? text.indexOf(mark, at + mark.length + 1) : -1;
+  const end = mark ? ending(text, mark, at) : -1;
   if (end < 0 || /\s/.test(text[end - 1]) || end + mark.length - at > SPAN) return undefined;
   const [, name] = SPANS.find(([known]) => known === mark);
   return [el(name, {}, ...inline(text.slice(at + mark.length, end), depth + 1)), end + mark.length];
@@ -438,6 +453,12 @@ function link(text, at, depth) {
   if (end < 0 || close - at > LABEL || end - close > ADDRESS) return undefined;
   const made = anchor(text.slice(close + 2, end).split(" ")[0], inline(text.slice(at + 1, close), depth + 1));
   return made && [made, end + 1];
+}
+
+/** An address in angle brackets, which are no part of it. */
+function bracketed(text, at) {
+  const found = address(text, at + 1);
+  return found && text[found[1]] === ">" ? [found[0], found[1] + 1] : undefined;
 }
 
 function address(text, at) {

@@ -43,7 +43,7 @@ pub(crate) fn run(files: &[PathBuf], against: &Against) -> anyhow::Result<()> {
     let unset = unset.collect::<Value>();
     let found = json!({"valid": true, "unset_variables": unset, "warnings": warnings});
     print_as(against.json, &found, |_| {
-        "the configuration is right; `mortise plugin list --config` also loads its plugins and \
+        "the configuration is right; `mortise plugin list --config FILE` also loads its plugins and \
          checks their settings\n"
             .to_owned()
     })
