@@ -301,7 +301,7 @@ fn streams_without_a_key_hold_nothing() {
     server.assert_sound();
 }
 
-/// What their values would take is known before they are made, whatever the dialect.
+/// Memory of the values is known before they are made, whatever the dialect.
 #[test]
 fn small_bodies_of_many_values_are_refused_before_they_are_parsed() {
     let mut server = Server::scripted("default = \"x\"", TIGHT);

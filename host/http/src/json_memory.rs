@@ -183,7 +183,7 @@ mod tests {
         assert!(structure_bytes(br#""plain text""#) <= 32);
     }
 
-    /// What was refused too late: each of these took many times its length.
+    /// Bodies that were refused too late: each of these took many times its length.
     #[test]
     fn small_bodies_of_many_values_are_known_to_be_large() {
         for (body, times) in [

@@ -26,6 +26,8 @@ pub struct TurnBounds {
     pub started: usize,
     /// Turns that are kept for owners that hold fewer.
     pub kept: usize,
+    /// Count the time for which a turn was held as work done.
+    pub timed: bool,
 }
 
 impl TurnBounds {
@@ -39,6 +41,7 @@ impl TurnBounds {
                 0 | 1 => 0,
                 count => count.div_ceil(TURNS_KEPT),
             },
+            timed: false,
         }
     }
 
@@ -46,6 +49,7 @@ impl TurnBounds {
     pub fn instances(count: usize) -> Self {
         Self {
             kept: count / TURNS_KEPT,
+            timed: true,
             ..Self::places(count)
         }
     }
@@ -56,6 +60,7 @@ pub struct FairTurns {
     state: Mutex<State>,
     started_max: usize,
     kept: usize,
+    timed: bool,
 }
 
 struct State {
@@ -127,6 +132,7 @@ impl FairTurns {
             }),
             started_max: bounds.started,
             kept: bounds.kept.min(count - 1),
+            timed: bounds.timed,
         })
     }
 
@@ -316,6 +322,9 @@ impl Drop for FairTurn {
     fn drop(&mut self) {
         if !self.held {
             return;
+        }
+        if self.turns.timed {
+            self.count_time();
         }
         let turns = Arc::clone(&self.turns);
         let mut state = turns.state();

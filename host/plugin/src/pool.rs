@@ -154,13 +154,11 @@ impl<E: Exports> InstancePool<E> {
             return Err(self.refused(context.request_id(), function, fault));
         }
         let wait = Duration::from_millis(self.grants.limits.checkout_wait_ms);
-        let turn = match self.turns.try_take(&context.owner) {
-            Some(turn) => Some(turn),
-            None => {
-                let taken = tokio::time::timeout(wait, self.turns.take(&context.owner));
-                taken.await.ok().flatten()
-            }
-        };
+        let mut turn = self.turns.try_take(&context.owner);
+        if turn.is_none() {
+            let taken = tokio::time::timeout(wait, self.turns.take(&context.owner));
+            turn = taken.await.ok().flatten();
+        }
         let Some(turn) = turn else {
             let instances = self.grants.limits.max_instances;
             let fault = Fault::Overloaded { instances };

@@ -26,6 +26,7 @@ fn turns() -> &'static Arc<FairTurns> {
             turns: processors / 4,
             started: STARTED_MAX,
             kept: 0,
+            timed: false,
         })
     })
 }

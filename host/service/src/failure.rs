@@ -99,7 +99,7 @@ impl ParseOutput for RawOnFailure {
             match self.0.open(request, setup).await {
                 Ok(Some(session)) => Ok(Some(Box::new(RawSession {
                     parser: Some(session),
-                    request: Arc::clone(request),
+                    request: request.clone(),
                 }) as Box<dyn ParseSession>)),
                 Err(error) if !error.fault.is_callers() => {
                     left_raw(request, &error);

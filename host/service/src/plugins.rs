@@ -34,7 +34,7 @@ impl RequestId {
         }
     }
 
-    /// The same request, with the account that it counts against.
+    /// Request with the account that it counts against.
     #[must_use]
     pub fn of_account(&self, account: Arc<str>) -> Self {
         Self {

@@ -333,7 +333,7 @@ impl RunningCalls {
     ) {
         let (slots, until) = (Arc::clone(&self.slots), self.until);
         let plugin = Arc::clone(&tool.plugin);
-        let request = Arc::clone(request);
+        let request = request.clone();
         let (name, arguments) = (call.name.clone(), call.arguments.clone());
         self.tasks.spawn(async move {
             let began = Instant::now();

@@ -124,7 +124,7 @@ impl WatchedAnswer {
 
     fn row(&self) -> RequestUnderWay {
         RequestUnderWay {
-            id: Arc::clone(&self.id),
+            id: self.id.clone(),
             model: Arc::clone(&self.model),
             principal: self.principal.clone(),
             running: self.is_running(),
@@ -167,7 +167,7 @@ mod tests {
 
     fn watched(id: &str) -> WatchedAnswer {
         WatchedAnswer {
-            id: Arc::from(id),
+            id: RequestId::new(id),
             model: Arc::from("m"),
             principal: Principal {
                 subject: "ada".to_owned(),

@@ -57,9 +57,10 @@ impl Batches {
     /// Batches whose lines are sent to `routes`, which get a [`mortise_http::Context`] with each, `at_once` of them at
     /// once; `kept` says whether an owner leaves some of these to others.
     pub fn new(api: Arc<ApiState>, routes: Router, at_once: usize, kept: bool) -> Arc<Self> {
+        let places = TurnBounds::places(at_once);
         let slots = FairTurns::new(TurnBounds {
-            kept,
-            ..TurnBounds::places(at_once)
+            kept: if kept { places.kept } else { 0 },
+            ..places
         });
         Arc::new(Self {
             api,

@@ -10,9 +10,7 @@ use mortise_retrieval::{
     text_of_pages,
 };
 use mortise_search::{DocumentChange, chunk_id, chunks};
-use mortise_service::{
-    ChunkSizes, PluginError, Principal, ReadError, RequestId, ServedModel, ServiceError, account_of,
-};
+use mortise_service::{ChunkSizes, PluginError, Principal, ReadError, ServedModel, ServiceError};
 use mortise_store::{Change, Item, StoreError};
 use serde_json::json;
 use tokio::time::sleep;
@@ -228,8 +226,7 @@ async fn divided(
     model: &Arc<ServedModel>,
 ) -> Result<(String, DocumentPages, Vec<ChunkSpan>), IngestEnd> {
     let (name, chunking) = (member.name().to_owned(), member.chunking());
-    let asked = RequestId::new(member.key.id.as_str()).of_account(account_of(principal));
-    let asker = RetrieverCaller::of(&asked, principal);
+    let asker = RetrieverCaller::of(&member.key.id, principal);
     let space = member.space();
     let retrieval = Retrieval::kept(state, member.retriever(), &space.id, asker)?;
     let (text, pages, format) = text(state, name, bytes).await?;

@@ -10,7 +10,7 @@ use mortise_retrieval::Format;
 use mortise_retrieval::limits::MAX_RESULTS;
 use mortise_service::{
     ChunkSizes, Fault, Joint, Passage, PassageBudget, PluginError, Principal, RequestId, Retrieve,
-    RetrieverContext, ServiceError, SourceText,
+    RetrieverContext, ServiceError, SourceText, account_of,
 };
 use tokio::time::sleep;
 
@@ -30,7 +30,7 @@ pub(super) const ATTEMPTS: u32 = 90;
 /// Party for whom a retriever is called.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetrieverCaller<'a> {
-    pub(crate) request: &'a RequestId,
+    pub(crate) request: &'a str,
     pub(crate) subject: &'a str,
     pub(crate) tenant: Option<&'a str>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Retrieval {
 
 impl<'a> RetrieverCaller<'a> {
     /// A caller who asks in a request.
-    pub(crate) fn of(request: &'a RequestId, principal: &'a Principal) -> Self {
+    pub(crate) fn of(request: &'a str, principal: &'a Principal) -> Self {
         Self {
             request,
             subject: &principal.subject,
@@ -107,14 +107,19 @@ impl Retrieval {
     }
 
     fn new(retriever: Arc<dyn Retrieve>, of: &str, asker: RetrieverCaller<'_>) -> Self {
+        let principal = Principal {
+            subject: asker.subject.to_owned(),
+            tenant: asker.tenant.map(str::to_owned),
+            ..Principal::default()
+        };
         Self {
             retriever,
             told: RetrieverContext {
                 collection: of.to_owned(),
-                subject: asker.subject.to_owned(),
-                tenant: asker.tenant.map(str::to_owned),
+                subject: principal.subject.clone(),
+                tenant: principal.tenant.clone(),
             },
-            request: Arc::clone(asker.request),
+            request: RequestId::new(asker.request).of_account(account_of(&principal)),
         }
     }
 

@@ -13,6 +13,7 @@ fn slices(turns: usize) -> TurnBounds {
         turns,
         started: 64,
         kept: 0,
+        timed: false,
     }
 }
 

@@ -76,7 +76,7 @@ impl Guards {
                     Ok(Some(session)) => watchers.push(Watcher {
                         guard: Arc::clone(guard),
                         session: Some(session),
-                        request: Arc::clone(&self.request),
+                        request: self.request.clone(),
                         observer: Arc::clone(&self.observer),
                     }),
                     Err(error) => self.passed_over(&**guard, error)?,

@@ -268,7 +268,7 @@ impl UsedModel {
     }
 
     /// Guardrails that look at a request.
-    pub(super) fn guards(&self, call: &ApiCall, name: &str, admission: &Admission) -> Guards {
+    pub(super) fn guards(&self, name: &str, admission: &Admission) -> Guards {
         let key = admission.routing_key(&self.loaded.model.name);
         let all = self.serving.guardrails.iter();
         Guards {
