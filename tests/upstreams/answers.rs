@@ -130,6 +130,47 @@ fn remote_calls_whose_arguments_are_of_no_use_are_content() {
 }
 
 #[test]
+fn remote_calls_of_tools_that_the_request_does_not_allow_are_content() {
+    let upstream = FakeUpstream::start(|mut asked| {
+        asked.begin();
+        let function = json!({"name": "wipe", "arguments": "{\"all\":true}"});
+        asked.delta(&json!({"tool_calls": [{"index": 0, "id": "c", "function": function}]}));
+        asked.finish("tool_calls");
+    });
+    let server = in_front_of(&upstream, "");
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let forced = json!({"type": "function", "function": {"name": "f"}});
+    for (tools, choice, called) in [
+        (json!([]), json!(null), false),
+        (json!([tool("f")]), json!("auto"), false),
+        (json!([tool("wipe")]), json!("none"), false),
+        (json!([tool("f"), tool("wipe")]), forced, false),
+        (json!([tool("f"), tool("wipe")]), json!("auto"), true),
+    ] {
+        let mut body = chat("remote", "Hi");
+        if tools != json!([]) {
+            body["tools"] = tools.clone();
+            body["tool_choice"] = choice.clone();
+        }
+        let whole = server.post(CHAT, &body).ok()["choices"][0].clone();
+        body["stream"] = json!(true);
+        let streamed = server.post(CHAT, &body).text();
+        assert_eq!(streamed.contains("tool_calls"), called, "{streamed}");
+        let message = &whole["message"];
+        assert_eq!(message["tool_calls"].is_array(), called, "{whole}");
+        if !called {
+            let text = message["content"].as_str().expect("a text");
+            assert!(
+                text.contains("`wipe`") && text.contains("{\"all\":true}"),
+                "{whole}"
+            );
+            assert_eq!(whole["finish_reason"], "stop", "{tools} {choice}");
+            assert!(streamed.contains("`wipe`"), "{streamed}");
+        }
+    }
+}
+
+#[test]
 fn remote_policies_limits_and_usage_are_those_of_this_server() {
     let upstream = FakeUpstream::start(|mut asked| asked.say("Hello"));
     let auth = "[[auth.api_keys]]\nid = \"alice\"\nkey = \"alices-key\"\nmax_tokens = 5\n\

@@ -129,6 +129,17 @@ impl Request {
             (None, Some(_)) => ToolChoice::Auto,
         }
     }
+
+    /// Names of the tools that the answer may call.
+    pub(crate) fn callable(&self) -> Vec<String> {
+        match self.tool_choice() {
+            ToolChoice::None => Vec::new(),
+            ToolChoice::Named(name) => vec![name],
+            ToolChoice::Auto | ToolChoice::Required => {
+                self.tools().map(|tool| tool.name.to_string()).collect()
+            }
+        }
+    }
 }
 
 fn check_counts(fields: &RequestFields) -> Result<(), ServiceError> {

@@ -15,6 +15,7 @@ use crate::event::Event;
 use crate::held_calls::{CallPiece, HeldCalls};
 use crate::latency::TokenTimer;
 use crate::plugins::ParseSession;
+use crate::reported_usage::UsageBounds;
 use crate::tally::{RoundKind, TokenTally};
 
 /// Parts of a choice.
@@ -24,6 +25,10 @@ pub(crate) struct ConversationParts {
     pub(crate) stream: OutputStream,
     /// Tokens of the prompt, where it was encoded here.
     pub(crate) prompt_tokens: u32,
+    /// Most tokens that the runtime can have used.
+    pub(crate) bounds: UsageBounds,
+    /// Names of the tools that may be called.
+    pub(crate) callable: Vec<String>,
     /// Keeps the model loaded.
     pub(crate) _lease: Option<Arc<ModelLease>>,
     /// Session of an output parser that is bound in front of the runtime: content that the runtime
@@ -46,11 +51,11 @@ pub(crate) struct ConversationChoice {
 }
 
 impl ConversationChoice {
-    pub(crate) fn new(parts: ConversationParts) -> Self {
+    pub(crate) fn new(mut parts: ConversationParts) -> Self {
         Self {
+            calls: HeldCalls::new(std::mem::take(&mut parts.callable)),
             parts,
             counted: Usage::default(),
-            calls: HeldCalls::default(),
             ready: VecDeque::new(),
             done: false,
         }
@@ -119,13 +124,23 @@ impl ConversationChoice {
         }
     }
 
-    /// Replace the counted tokens by those that the runtime reports.
-    fn record(&mut self, usage: Option<Usage>) {
-        let ConversationParts { round, tally, .. } = &self.parts;
-        let Some(usage) = usage else {
+    /// Replace the counted tokens by those that the runtime reports, as far as they can be so.
+    fn record(&mut self, reported: Option<Usage>) {
+        let ConversationParts {
+            round,
+            tally,
+            bounds,
+            ..
+        } = &self.parts;
+        let Some(reported) = reported else {
             tally.add_prompt(*round, self.parts.prompt_tokens);
             return;
         };
+        let (usage, is_less) = bounds.clamp(reported);
+        if is_less {
+            tracing::warn!(?reported, charged = ?usage,
+                "the model's server reports more tokens than its request can have come to");
+        }
         tally.add_prompt(*round, usage.prompt_tokens);
         tally.add_cached(*round, usage.cached_tokens);
         tally.replace(self.counted, usage);
@@ -271,6 +286,11 @@ mod tests {
             stream,
             _lease: None,
             prompt_tokens: 0,
+            bounds: UsageBounds {
+                prompt: 100,
+                completion: 100,
+            },
+            callable: vec!["f".to_owned()],
             parser: None,
             round: RoundKind::First,
             tally: Arc::clone(&tally),
@@ -313,6 +333,17 @@ mod tests {
         };
         let sent = |usage| vec![content("a"), content("b"), finished(usage)];
         assert_eq!(events(sent(Some(usage))).await.1, usage);
+        let wild = Usage {
+            prompt_tokens: u32::MAX,
+            completion_tokens: u32::MAX,
+            ..usage
+        };
+        let believed = Usage {
+            prompt_tokens: 100,
+            completion_tokens: 100,
+            ..usage
+        };
+        assert_eq!(events(sent(Some(wild))).await.1, believed);
         let (events, counted) = events(sent(None)).await;
         assert_eq!(counted.completion_tokens, 2, "a delta is taken for a token");
         let end = events.last().expect("an end");

@@ -1,7 +1,8 @@
 //! Tool calls of a conversation runtime, held back until their arguments are known to be usable.
 //!
 //! Servers send arguments as their models write them. A call whose arguments are no JSON object in the end is text
-//! instead, so nothing of it may be sent as a call before; what comes behind a call waits for it.
+//! instead, so nothing of it may be sent as a call before; what comes behind a call waits for it. So is a call of a tool
+//! that may not be called: clients run what they are told to call.
 
 use std::collections::VecDeque;
 
@@ -16,6 +17,8 @@ pub(crate) type CallPiece = (Delta, Vec<TokenLogprob>);
 /// Calls of one choice, and what waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct HeldCalls {
+    /// Names of the tools that may be called.
+    callable: Vec<String>,
     calls: Vec<Call>,
     /// Pieces that wait: those from the first call on whose end is not known.
     waiting: VecDeque<CallPiece>,
@@ -25,6 +28,8 @@ pub(crate) struct HeldCalls {
 
 #[derive(Debug, Default)]
 struct Call {
+    /// Flag: the call may be made.
+    callable: bool,
     text: String,
     nesting: Nesting,
     /// Judgement of the arguments, known once the call has ended.
@@ -36,12 +41,23 @@ struct Call {
 impl Call {
     fn end(&mut self) {
         if self.arguments.is_none() {
-            self.arguments = Some(Arguments::of(&self.text));
+            self.arguments = Some(match self.callable {
+                true => Arguments::of(&self.text),
+                false => Arguments::Unusable,
+            });
         }
     }
 }
 
 impl HeldCalls {
+    /// No calls yet, and these tools that may be called.
+    pub(crate) fn new(callable: Vec<String>) -> Self {
+        Self {
+            callable,
+            ..Self::default()
+        }
+    }
+
     /// Calls that were handed out so far.
     pub(crate) fn shown(&self) -> u32 {
         self.shown
@@ -61,9 +77,12 @@ impl HeldCalls {
             Delta::CallBegin { index, .. } if *index as usize != self.calls.len() => {
                 return Err(out_of_order());
             }
-            Delta::CallBegin { .. } => {
+            Delta::CallBegin { name, .. } => {
                 self.end_whole();
-                self.calls.push(Call::default());
+                self.calls.push(Call {
+                    callable: self.callable.contains(name),
+                    ..Call::default()
+                });
             }
             Delta::Content(_) | Delta::Reasoning(_) => self.end_whole(),
         }
@@ -173,7 +192,7 @@ mod tests {
 
     /// Feed deltas; the number of pieces handed out after each delta, and all pieces at the end.
     fn handed_out(deltas: Vec<Delta>) -> Result<(Vec<usize>, Vec<Delta>), ServiceError> {
-        let (mut held, mut out) = (HeldCalls::default(), Vec::new());
+        let (mut held, mut out) = (HeldCalls::new(vec!["f".to_owned()]), Vec::new());
         let mut counts = Vec::new();
         for delta in deltas {
             held.push((delta, Vec::new()), &mut |(delta, _)| out.push(delta))?;
@@ -245,7 +264,7 @@ mod tests {
             (true, vec![content(&call_as_text("f", ""))]),
             (false, vec![begin(0), arguments(0, "{}")]),
         ] {
-            let (mut held, mut out) = (HeldCalls::default(), Vec::new());
+            let (mut held, mut out) = (HeldCalls::new(vec!["f".to_owned()]), Vec::new());
             let pushed = held.push((begin(0), Vec::new()), &mut |(delta, _)| out.push(delta));
             pushed.expect("in order");
             held.finish(cut, &mut |(delta, _)| out.push(delta));

@@ -50,6 +50,7 @@ mod recognition;
 mod refusal;
 mod remote_embedding;
 mod rendered_prompt;
+mod reported_usage;
 mod request;
 mod response_cache;
 mod retrievers;

@@ -36,6 +36,17 @@ pub const MAX_PARSED_BYTES: usize = 64 * 1024;
 pub const MAX_LISTED_TOKENS: usize = 128 * 1024;
 /// Longest source of a grammar, in bytes.
 pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
+/// Tokens of a prompt that a model's server may report beside those of its text: marks and instructions of its template.
+pub const MAX_PROMPT_TOKENS_BESIDE_TEXT: u64 = 4096;
+/// Tokens of marks that a model's server may report for each message.
+pub const MAX_TOKENS_PER_MESSAGE: u64 = 16;
+/// Tokens that a model's server may report for each image or recording.
+pub const MAX_TOKENS_PER_MEDIUM: u64 = 32 * 1024;
+/// Tokens that a model's server may report for each tool that is declared.
+pub const MAX_TOKENS_PER_TOOL: u64 = 4096;
+/// Tokens that a model's server may report for an answer that neither the request, a policy nor a context that is known
+/// limits.
+pub const MAX_UNLIMITED_ANSWER_TOKENS: u32 = 1 << 20;
 /// Most questions with the same around them that one is compared with, in the cache of answers.
 pub const MAX_ALIKE: usize = 1024;
 /// Texts of an embedding request whose vectors are kept for when they are asked for again; those of more are not.

@@ -7,6 +7,7 @@ use crate::admission::Admission;
 use crate::conversation_prompt::check_consent;
 use crate::embedding::{WantedVectors, bytes, check_count, ids_length, prompted};
 use crate::error::ServiceError;
+use crate::limits::MAX_PROMPT_TOKENS_BESIDE_TEXT;
 use crate::refusal::invalid;
 use crate::service::Service;
 use crate::spending::tokens_of_bytes;
@@ -26,7 +27,11 @@ impl Service {
         let share = self.share(&admission.allowance().principal, None);
         let requests = requests(remote, (admission.request_id(), &share), wanted)?;
         let lengths = requests.iter().map(|request| length(&request.inputs));
-        let estimated = tokens_of_bytes(lengths.sum());
+        let length: u64 = lengths.sum();
+        let estimated = tokens_of_bytes(length);
+        let texts = requests.iter().map(|request| request.inputs.len() as u64);
+        let beside = texts.sum::<u64>() * MAX_PROMPT_TOKENS_BESIDE_TEXT;
+        let most = u32::try_from(length.saturating_add(beside)).unwrap_or(u32::MAX);
         self.reserve(admission, model, estimated, true).await?;
         let mut vectors: Vec<Vec<f32>> = Vec::new();
         let mut tokens = Some(0_u32);
@@ -39,6 +44,8 @@ impl Service {
                 .zip(made.prompt_tokens)
                 .map(|(sum, more)| sum.saturating_add(more));
         }
+        // A token has a byte at least; servers elsewhere are not trusted with the quotas of callers.
+        let tokens = tokens.map(|tokens| tokens.min(most));
         // Nothing is known of a server that does not count: then what was reserved is charged.
         admission.spent().usage.prompt_tokens = tokens.unwrap_or(0);
         Ok(vectors)

@@ -357,7 +357,7 @@ impl Service {
             .sample(&name, &generator.load(), Instant::now());
         self.check_choices(candidates, field)?;
         let key = admission.routing_key(&model.name);
-        let guards = used.guards(call, &name, &admission);
+        let guards = used.guards(&name, &admission);
         guards.check_input(request.fields()).await?;
         let plugins = used.loaded.plugins.select(&key);
         let tools = used.tools(request.fields(), &key)?;

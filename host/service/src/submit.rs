@@ -26,6 +26,7 @@ use crate::prepare::{self, Parsing, Prepared, TokenModel};
 use crate::prompt_scores::{self, PromptText};
 use crate::refusal::invalid;
 use crate::rendered_prompt::{self, RenderedModel};
+use crate::reported_usage::UsageBounds;
 use crate::request::{BeamFields, Prompt, RequestFields};
 use crate::spans;
 use crate::spending::{self, Purchase};
@@ -320,6 +321,8 @@ impl Submitter {
             stream,
             _lease: self.lease.clone(),
             prompt_tokens: 0,
+            bounds: UsageBounds::of_conversation(request, limit, model.runtime.context_length()),
+            callable: request.callable(),
             parser,
             round: slot.round,
             tally: slot.tally,
@@ -348,6 +351,8 @@ impl Submitter {
             stream,
             _lease: self.lease.clone(),
             prompt_tokens: u32::try_from(prepared.ids.len()).unwrap_or(u32::MAX),
+            bounds: UsageBounds::of_encoded(prepared.ids.len(), max_tokens),
+            callable: request.callable(),
             parser,
             round: slot.round,
             tally: slot.tally,

@@ -187,7 +187,8 @@ impl AnswerState {
                 if self.calls.len() >= MAX_CALLS {
                     return Err(broken(format!("sent more than {MAX_CALLS} tool calls")));
                 }
-                let id = call.id.filter(|id| !id.is_empty());
+                let plain = |id: &String| !id.is_empty() && !id.chars().any(char::is_control);
+                let id = call.id.filter(plain);
                 let id = id.unwrap_or_else(|| format!("call_{}", Uuid::new_v4().simple()));
                 if name.len() > MAX_CALL_NAME_BYTES || id.len() > MAX_CALL_NAME_BYTES {
                     let what = format!(

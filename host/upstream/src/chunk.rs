@@ -83,18 +83,20 @@ struct WireTop {
 impl WireLogprobs {
     /// The tokens as ours.
     pub(crate) fn tokens(self) -> Vec<TokenLogprob> {
+        // The logarithm of a probability, whatever was sent for one.
+        let logprob = |given: f64| given.clamp(f64::from(f32::MIN), 0.0) as f32;
         let bytes = |token: &str, bytes: Option<Vec<u8>>| bytes.unwrap_or_else(|| token.into());
         let tokens = self.content.into_iter().flatten().map(|token| {
             let top = token.top_logprobs.into_iter().flatten();
             let top = top.take(MAX_TOP_LOGPROBS).map(|top| {
                 let bytes = bytes(&top.token, top.bytes);
-                (top.token, bytes, top.logprob as f32)
+                (top.token, bytes, logprob(top.logprob))
             });
             TokenLogprob {
                 top: top.collect(),
                 bytes: bytes(&token.token, token.bytes),
                 token: token.token,
-                logprob: token.logprob as f32,
+                logprob: logprob(token.logprob),
             }
         });
         tokens.collect()

@@ -31,7 +31,9 @@ async fn content_reasoning_and_calls_arrive() {
     let text = "<think>two words</think>yes it is<call>f {\"a\":1}</call><call>g {}</call>";
     for kind in kinds() {
         let service = service(kind(says(text)), Vec::new());
-        let all = ask(&service, chat("hi")).await.expect("an answer");
+        let mut fields = chat("hi");
+        fields.tools = functions(&["f", "g"]);
+        let all = ask(&service, fields).await.expect("an answer");
         let choice = one(&all);
         assert_eq!(choice.reasoning, "two words");
         assert_eq!(choice.content, "yes it is");
@@ -207,7 +209,9 @@ async fn a_parser_that_is_bound_in_front_parses_the_content() {
     let described = Arc::make_mut(&mut loaded(&mut served).model);
     described.generator = Some(Generator::Conversation(Arc::new(Raw)));
     loaded(&mut served).plugins.parser = PluginRoutes::one(Arc::new(FakeParser));
-    let all = ask(&service(served, Vec::new()), chat("hi")).await;
+    let mut fields = chat("hi");
+    fields.tools = functions(&["f"]);
+    let all = ask(&service(served, Vec::new()), fields).await;
     let all = all.expect("an answer");
     let choice = one(&all);
     assert_eq!(
