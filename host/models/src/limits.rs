@@ -22,6 +22,8 @@ pub const MAX_CANARY_TENANTS: usize = 1000;
 pub const MAX_SCANNED_ENTRIES: usize = 100_000;
 /// Folders within one another that a scan for models goes down.
 pub const MAX_SCANNED_DEPTH: usize = 8;
+/// Files of weights that the index of one model in a folder names.
+pub const MAX_SHARD_FILES: usize = 1 << 10;
 /// Longest name of a model that is found by a scan, in bytes.
 pub const MAX_MODEL_NAME_BYTES: usize = 256;
 

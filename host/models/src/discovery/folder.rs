@@ -6,13 +6,15 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use mortise_model::INDEX_BYTES_MAX;
 
 use super::gguf_name::{is_projector, part_of, projector_rank, stem_of};
 use super::{Found, Skipped};
-use crate::limits::{MAX_SCANNED_DEPTH, MAX_SCANNED_ENTRIES};
+use crate::limits::{MAX_SCANNED_DEPTH, MAX_SCANNED_ENTRIES, MAX_SHARD_FILES};
 
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -172,15 +174,12 @@ pub(super) fn folder_model(folder: &Path, files: &BTreeSet<String>) -> Option<Re
     if !files.contains(INDEX) {
         return Some(Ok(()));
     }
-    let index = match read_json(&folder.join(INDEX), INDEX_BYTES_MAX) {
+    let index = match ShardIndex::read(&folder.join(INDEX)) {
         Ok(index) => index,
         Err(error) => return Some(Err(format!("`{INDEX}`: {error}"))),
     };
-    let named = index["weight_map"].as_object().into_iter().flatten();
-    let missing = named
-        .filter_map(|(_, file)| file.as_str())
-        .find(|file| !files.contains(*file));
-    Some(match missing {
+    let mut named = index.weight_map.0.iter();
+    Some(match named.find(|file| !files.contains(*file)) {
         None => Ok(()),
         Some(file) => Err(format!("the file `{file}` is missing")),
     })
@@ -245,6 +244,52 @@ fn check_magic(path: &Path) -> Result<(), String> {
         Err(error) => Err(format!("it cannot be read: {error}")),
         Ok(()) if magic != *b"GGUF" => Err("it is no GGUF file".to_owned()),
         Ok(()) => Ok(()),
+    }
+}
+
+/// Index of a model in several files, as far as a scan reads it: other values of the file take no memory.
+#[derive(Deserialize)]
+struct ShardIndex {
+    #[serde(default)]
+    weight_map: ShardFiles,
+}
+
+impl ShardIndex {
+    fn read(path: &Path) -> Result<Self, String> {
+        let text = mortise_files::read(path, INDEX_BYTES_MAX).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&text).map_err(|error| error.to_string())
+    }
+}
+
+/// Names of the files that hold weights, whichever.
+#[derive(Default)]
+struct ShardFiles(BTreeSet<String>);
+
+impl<'de> Deserialize<'de> for ShardFiles {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = ShardFiles;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("a map from names of tensors to files")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<ShardFiles, A::Error> {
+                let mut files = BTreeSet::new();
+                while let Some((IgnoredAny, file)) = entries.next_entry::<IgnoredAny, String>()? {
+                    files.insert(file);
+                    if files.len() > MAX_SHARD_FILES {
+                        let problem = format!("it names more than {MAX_SHARD_FILES} files");
+                        return Err(A::Error::custom(problem));
+                    }
+                }
+                Ok(ShardFiles(files))
+            }
+        }
+
+        deserializer.deserialize_map(Entries)
     }
 }
 

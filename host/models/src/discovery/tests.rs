@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::*;
-use crate::limits::MAX_SCANNED_DEPTH;
+use crate::limits::{MAX_SCANNED_DEPTH, MAX_SHARD_FILES};
 
 fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
@@ -160,6 +160,18 @@ fn a_folder_that_is_a_model_itself_has_its_own_name() {
         scan.skipped[0].reason,
         "the file `more.safetensors` is missing"
     );
+    // Values that nobody reads, of any kind, are no part of the index; names of files are bounded.
+    let others =
+        r#"{"metadata": {"a": [[], [1, {}]]}, "weight_map": {"a": "model.safetensors"}, "b": 7}"#;
+    write(&root.join("model.safetensors.index.json"), others);
+    assert_eq!(names(&of_folder(&root).scan([])), ["small"]);
+    let many: Vec<String> = (0..=MAX_SHARD_FILES)
+        .map(|number| format!("\"{number}\":\"{number}.safetensors\""))
+        .collect();
+    let many = format!("{{\"weight_map\":{{{}}}}}", many.join(","));
+    write(&root.join("model.safetensors.index.json"), &many);
+    let skipped = &of_folder(&root).scan([]).skipped[0].reason;
+    assert!(skipped.contains("more than 1024 files"), "{skipped}");
     let missing = of_folder(&folder.path().join("nowhere")).scan([]);
     assert_eq!(missing.skipped.len(), 1);
 }
