@@ -1,6 +1,7 @@
 //! Dispatch of requests to the upstreams of a model: which is asked, how often, and what is counted.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -71,14 +72,14 @@ impl Dispatcher {
     /// Ask one upstream after another, as long as nothing of an answer has come and it is safe.
     pub(crate) async fn attempts<A: AskUpstream>(
         &self,
-        request_id: &str,
+        (request_id, tenant): (&str, &Arc<str>),
         beginning: &[u8; 32],
         asked: &A,
     ) -> Result<A::Answer, RuntimeError> {
         let mut tried = HashSet::new();
         let mut attempt = 0;
         loop {
-            let mut place = match self.members.place(beginning, &tried) {
+            let mut place = match self.members.place(beginning, &tried, tenant) {
                 Ok(place) => place,
                 Err(wait) => return Err(left_alone(wait)),
             };

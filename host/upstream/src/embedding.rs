@@ -108,6 +108,7 @@ impl Dispatcher {
             texts: inputs.len(),
         };
         let beginning = self.beginning(|| beginning_of_input(inputs.first()));
-        self.attempts(&request.request_id, &beginning, &asked).await
+        let who = (request.request_id.as_str(), &request.share.tenant);
+        self.attempts(who, &beginning, &asked).await
     }
 }

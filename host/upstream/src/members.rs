@@ -41,6 +41,8 @@ pub(crate) struct UpstreamMembers {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     member: Arc<UpstreamMember>,
+    /// Tenant whose request it is.
+    tenant: Arc<str>,
     /// Flag: the breaker has been told the outcome.
     told: bool,
     /// Flag of all members: an upstream on standby answers.
@@ -86,6 +88,7 @@ impl UpstreamMembers {
         &self,
         beginning: &[u8; 32],
         tried: &HashSet<BaseUrl>,
+        tenant: &Arc<str>,
     ) -> Result<InFlight, Duration> {
         let mut order: Vec<usize> = match self.dispatch {
             Dispatch::LeastInflight => self.by_load(),
@@ -101,12 +104,13 @@ impl UpstreamMembers {
         let mut wait = Duration::MAX;
         for index in order {
             let member = &self.members[index];
-            match member.breaker.pass(now) {
+            match member.breaker.pass(tenant, now) {
                 Ok(()) => {
                     member.inflight.fetch_add(1, Relaxed);
                     self.note_standby(member, tried.is_empty());
                     return Ok(InFlight {
                         member: Arc::clone(member),
+                        tenant: Arc::clone(tenant),
                         told: false,
                         on_standby: Arc::clone(&self.on_standby),
                     });
@@ -191,7 +195,8 @@ impl InFlight {
         if answers && !self.member.standby && self.on_standby.swap(false, Relaxed) {
             tracing::info!(upstream, "upstreams on standby are no longer asked");
         }
-        match self.member.breaker.note(outcome, Instant::now()) {
+        let breaker = &self.member.breaker;
+        match breaker.note(outcome, &self.tenant, Instant::now()) {
             Some(CircuitChange::Opened(pause)) => {
                 let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                 tracing::warn!(
@@ -240,7 +245,7 @@ mod tests {
 
     fn place(members: &UpstreamMembers, number: u8) -> InFlight {
         members
-            .place(&beginning(number), &HashSet::new())
+            .place(&beginning(number), &HashSet::new(), &Arc::from("a"))
             .expect("a place")
     }
 
@@ -311,6 +316,7 @@ mod tests {
             for _ in 0..5 {
                 let mut place = InFlight {
                     member: Arc::clone(two),
+                    tenant: Arc::from("a"),
                     told: false,
                     on_standby: Arc::clone(&members.on_standby),
                 };
@@ -324,7 +330,9 @@ mod tests {
             // A request that all others failed goes there as well.
             one.healthy.store(true, Relaxed);
             let tried = HashSet::from([one.url.clone()]);
-            let next = members.place(&beginning(0), &tried).expect("a place");
+            let next = members
+                .place(&beginning(0), &tried, &Arc::from("a"))
+                .expect("a place");
             assert_eq!(next.url(), &spare.url);
             drop(next);
             // They are given up once another is back, which its answer tells.
@@ -353,7 +361,9 @@ mod tests {
             assert_eq!(place(&members, 0).url(), &two.url);
         }
         let tried = HashSet::from([two.url.clone()]);
-        let next = members.place(&beginning(0), &tried).expect("a place");
+        let next = members
+            .place(&beginning(0), &tried, &Arc::from("a"))
+            .expect("a place");
         assert_eq!(next.url(), &one.url, "an ill one is better than none");
         drop(next);
         for _ in 0..5 {
@@ -364,7 +374,7 @@ mod tests {
             place(&members, 0).note(AttemptOutcome::Failed);
         }
         let wait = members
-            .place(&beginning(0), &HashSet::new())
+            .place(&beginning(0), &HashSet::new(), &Arc::from("a"))
             .expect_err("a pause");
         assert!(wait <= Duration::from_secs(1), "{wait:?}");
     }

@@ -40,6 +40,7 @@ pub struct UpstreamRuntime {
 /// Request to upstreams.
 struct Asked {
     request_id: String,
+    tenant: Arc<str>,
     /// Path below the base URL.
     path: &'static str,
     body: Bytes,
@@ -147,6 +148,7 @@ impl ConversationRuntime for UpstreamRuntime {
         let asked = Asked {
             beginning: self.dispatcher.beginning(|| beginning(&request)),
             request_id: request.request_id.clone(),
+            tenant: Arc::clone(&request.share.tenant),
             path: "chat/completions",
             body: body.into(),
             span: Span::current(),
@@ -161,6 +163,7 @@ impl ConversationRuntime for UpstreamRuntime {
                 .dispatcher
                 .beginning(|| beginning_of_prompt(&request.prompt)),
             request_id: request.request_id.clone(),
+            tenant: Arc::clone(&request.share.tenant),
             path: "completions",
             body: body.into(),
             span: Span::current(),
@@ -216,8 +219,9 @@ async fn answer(
         },
         sender: &sender,
     };
-    let (id, beginning) = (&asked.request_id, &asked.beginning);
-    let (last, rest) = match dispatcher.attempts(id, beginning, &request).await {
+    let who = (asked.request_id.as_str(), &asked.tenant);
+    let attempts = dispatcher.attempts(who, &asked.beginning, &request);
+    let (last, rest) = match attempts.await {
         Ok(Relayed {
             last,
             pieces,
