@@ -415,7 +415,13 @@ fn a_scripted_server_of_conversations_answers_like_a_model() {
          kind = \"conversation\"\n\
          default = \"<think>Let me see.</think>It is<call>get_weather {\\\"city\\\": \\\"Paris\\\"}</call>\"\n",
     );
-    let request = with(chat("Hi"), json!({"model": "elsewhere"}));
+    let request = with(
+        chat("Hi"),
+        json!({
+            "model": "elsewhere",
+            "tools": [{"type": "function", "function": {"name": "get_weather"}}],
+        }),
+    );
     let whole = server.post(CHAT, &request).ok();
     let choice = &whole["choices"][0];
     assert_eq!(choice["message"]["content"], "It is");

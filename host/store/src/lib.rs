@@ -13,6 +13,7 @@ mod postgres;
 mod query;
 mod quota;
 mod record;
+mod reserve;
 mod schema;
 mod sqlite;
 mod store;

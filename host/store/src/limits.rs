@@ -28,6 +28,8 @@ pub const DATABASE_INDEX_TIME: Duration = Duration::from_secs(300);
 pub const INDEXED_TOGETHER: usize = 256;
 /// Records that one page of a list looks at.
 pub const MAX_SCANNED: usize = 10_000;
+/// Bytes on the disk that are kept back beside a store, for deletes when the disk is full.
+pub const RESERVE_BYTES: usize = 4 << 20;
 /// Records and items of a page.
 pub const MAX_PAGE: usize = 1000;
 /// Bytes of items that are read at once, unless the first of them has more.

@@ -15,6 +15,7 @@ use crate::limits::MAX_READERS;
 use crate::query;
 use crate::quota::Quota;
 use crate::record::{Change, Item, Key, Page, Record, RecordKind, RecordPage};
+use crate::reserve::Reserve;
 use crate::store::{RecordFilter, Store, StoreFuture};
 use crate::writer::{StoreWriter, WriteRules};
 use crate::{check, schema};
@@ -121,11 +122,15 @@ impl SqliteStore {
             sync_answers: config.sync_answers,
             damaged,
         };
-        let writer =
-            StoreWriter::start(connection, rules).map_err(|source| OpenError::Unusable {
-                path: path.clone(),
-                source,
-            })?;
+        let writer = StoreWriter::start(
+            connection,
+            rules,
+            config.path.as_deref().map(Reserve::beside),
+        )
+        .map_err(|source| OpenError::Unusable {
+            path: path.clone(),
+            source,
+        })?;
         Ok(Self {
             writer,
             readers: Arc::new(readers),

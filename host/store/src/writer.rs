@@ -17,6 +17,7 @@ use crate::limits::{MAX_GROUP, MAX_QUEUED_BYTES, MAX_QUEUED_COMMITS};
 use crate::query;
 use crate::quota::Quota;
 use crate::record::{Change, RecordKind, SERVER};
+use crate::reserve::Reserve;
 
 /// Time between two looks for records that have expired.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
@@ -49,6 +50,17 @@ struct Job {
     done: oneshot::Sender<Result<(), StoreError>>,
 }
 
+impl Job {
+    fn only_deletes(&self) -> bool {
+        let deletes =
+            |change: &Change| matches!(change, Change::Delete(_) | Change::DeleteItem { .. });
+        match &self.task {
+            Task::Changes(changes) => changes.iter().all(deletes),
+            Task::Promise(_) => false,
+        }
+    }
+}
+
 /// Handle of the thread. The thread ends with it.
 pub(crate) struct StoreWriter {
     jobs: SyncSender<Job>,
@@ -59,12 +71,14 @@ impl StoreWriter {
     pub(crate) fn start(
         connection: Arc<Mutex<Connection>>,
         rules: WriteRules,
+        reserve: Option<Reserve>,
     ) -> std::io::Result<Self> {
         let (jobs, waiting) = sync_channel(MAX_QUEUED_COMMITS);
         let queued = Arc::<AtomicUsize>::default();
         let mut thread = Thread {
             connection,
             rules,
+            reserve,
             waiting,
             queued: Arc::clone(&queued),
             written: None,
@@ -112,6 +126,8 @@ fn ended() -> StoreError {
 struct Thread {
     connection: Arc<Mutex<Connection>>,
     rules: WriteRules,
+    /// Room for deletes; `None` of a store in memory.
+    reserve: Option<Reserve>,
     waiting: Receiver<Job>,
     queued: Arc<AtomicUsize>,
     /// When the last write succeeded; `None` after one that failed.
@@ -159,6 +175,11 @@ impl Thread {
                 if let Err(error) = removed {
                     tracing::warn!(%error, "expired records could not be removed");
                 }
+                if self.written.is_some()
+                    && let Some(reserve) = &mut self.reserve
+                {
+                    reserve.hold();
+                }
                 swept = Instant::now();
             }
         }
@@ -190,10 +211,12 @@ impl Thread {
     fn write(&mut self, group: Vec<Job>) {
         let bytes: usize = group.iter().map(|job| job.bytes).sum();
         let synced = self.failing || group.iter().any(|job| self.must_be_synced(job));
-        let (results, wrote) = match self.rules.damaged.load(Ordering::Relaxed) {
+        let jobs: Vec<&Job> = group.iter().collect();
+        let (mut results, wrote) = match self.rules.damaged.load(Ordering::Relaxed) {
             true => (vec![Err(damaged()); group.len()], Err(())),
-            false => self.transaction(&group, synced),
+            false => self.transaction(&jobs, synced),
         };
+        self.delete_all_the_same(&jobs, &mut results);
         self.queued.fetch_sub(bytes, Ordering::Relaxed);
         match wrote {
             Ok(true) => self.written = Some(Instant::now()),
@@ -219,6 +242,33 @@ impl Thread {
         }
     }
 
+    /// Make room where there is none: deletes that failed with what they were written with, or for want of room, are
+    /// written by themselves, in the room that is kept back for them.
+    fn delete_all_the_same(&mut self, jobs: &[&Job], results: &mut [Result<(), StoreError>]) {
+        let failed = |result: &&mut Result<(), StoreError>| **result == Err(StoreError::Full);
+        let (deletes, results): (Vec<&Job>, Vec<_>) = jobs
+            .iter()
+            .copied()
+            .zip(results.iter_mut())
+            .filter(|(job, result)| job.only_deletes() && failed(result))
+            .unzip();
+        if deletes.is_empty() {
+            return;
+        }
+        let (mut again, wrote) = self.transaction(&deletes, true);
+        let released = wrote.is_err() && self.reserve.as_mut().is_some_and(Reserve::release);
+        if released {
+            tracing::warn!("the disk is full: the room that was kept back for deletes is used");
+            (again, _) = self.transaction(&deletes, true);
+            // The log begins anew, so that what follows needs no further room.
+            let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+            let _ = self.locked().query_row(checkpoint, [], |_| Ok(()));
+        }
+        for (result, again) in results.into_iter().zip(again) {
+            *result = again;
+        }
+    }
+
     /// True if the disk must have a job before it is acknowledged.
     fn must_be_synced(&self, job: &Job) -> bool {
         match &job.task {
@@ -232,12 +282,12 @@ impl Thread {
     /// The result of each job, and whether anything was written.
     fn transaction(
         &self,
-        group: &[Job],
+        group: &[&Job],
         synced: bool,
     ) -> (Vec<Result<(), StoreError>>, Result<bool, ()>) {
         let connection = self.locked();
         let trusted = self.written.is_some_and(|at| at.elapsed() < TRUSTED);
-        let writes = |job: &Job| matches!(job.task, Task::Changes(_)) || !trusted;
+        let writes = |job: &&Job| matches!(job.task, Task::Changes(_)) || !trusted;
         let any = group.iter().any(writes);
         let all = |error: StoreError| vec![Err(error); group.len()];
         let begin = match synced {
@@ -357,6 +407,8 @@ fn damaged() -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
     use crate::record::{Key, Record};
     use crate::schema;
@@ -384,7 +436,7 @@ mod tests {
             sync_answers,
             damaged: Arc::new(AtomicBool::new(damaged)),
         };
-        let writer = StoreWriter::start(Arc::clone(&connection), rules).expect("a thread");
+        let writer = StoreWriter::start(Arc::clone(&connection), rules, None).expect("a thread");
         (connection, writer)
     }
 
@@ -426,6 +478,41 @@ mod tests {
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_delete_does_not_fail_with_what_finds_no_room() {
+        let (connection, writer) = writer(true, false);
+        let key = |id: &str| Key::new(&Arc::from(SERVER), RecordKind::Response, id);
+        let put = |id: &str, bytes: usize| {
+            let record = Record {
+                key: key(id),
+                body: vec![b'x'; bytes],
+                created: 0,
+                expires: None,
+                open: false,
+            };
+            vec![Change::Put(record)]
+        };
+        writer.commit(put("old", 100_000)).await.expect("written");
+        let (new, delete) = (put("new", 200_000), vec![Change::Delete(key("old"))]);
+        let mut commits = Box::pin(async {
+            tokio::join!(
+                writer.commit(put("first", 1)),
+                writer.commit(new),
+                writer.commit(delete)
+            )
+        });
+        {
+            let held = connection.lock().expect("not poisoned");
+            held.query_row("PRAGMA max_page_count = 1", [], |_| Ok(()))
+                .expect("as few pages as there are");
+            // The thread waits for the connection, and then writes all that has come together.
+            assert!(commits.as_mut().now_or_never().is_none(), "all wait");
+        }
+        let (_, new, delete) = commits.await;
+        assert_eq!((new, delete), (Err(StoreError::Full), Ok(())));
+        writer.commit(put("new", 50_000)).await.expect("room");
     }
 
     #[tokio::test]
