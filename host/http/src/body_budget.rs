@@ -171,11 +171,6 @@ impl Reservation {
         }
     }
 
-    /// Give so many bytes back.
-    pub fn give_back(&mut self, bytes: usize) {
-        drop(self.split(bytes));
-    }
-
     /// Owner of the body's memory.
     pub fn owner(&self) -> &Owner {
         &self.owner
@@ -265,7 +260,7 @@ mod tests {
         assert_eq!(whole.add(100), Ok(()));
         let part = whole.split(200);
         assert_eq!((whole.bytes, part.bytes, budget.used()), (400, 200, 600));
-        whole.give_back(50);
+        drop(whole.split(50));
         assert_eq!(budget.used(), 550);
         drop(whole);
         assert_eq!(budget.used(), 200);
